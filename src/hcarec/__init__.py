@@ -1,0 +1,43 @@
+"""Next-item recommendation from event logs, built around HCA-GRU.
+
+The verbs below are imported when they are first used, so that `import hcarec` costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hcarec.config import Filters, ReadOptions
+    from hcarec.data.prepare import prepare
+    from hcarec.data.read import read_events
+    from hcarec.data.split import split
+    from hcarec.data.synthetic import synthetic
+    from hcarec.errors import HcarecError
+    from hcarec.sequences import Sequences
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Filters": "hcarec.config",
+    "HcarecError": "hcarec.errors",
+    "ReadOptions": "hcarec.config",
+    "Sequences": "hcarec.sequences",
+    "prepare": "hcarec.data.prepare",
+    "read_events": "hcarec.data.read",
+    "split": "hcarec.data.split",
+    "synthetic": "hcarec.data.synthetic",
+}
+
+__all__ = ["Filters", "HcarecError", "ReadOptions", "Sequences", "prepare", "read_events", "split", "synthetic"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'hcarec' has no attribute '{name}'")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

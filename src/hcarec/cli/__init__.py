@@ -1,0 +1,24 @@
+"""The command `hcarec`."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def main() -> None:
+    """Run the command; a user's mistake is one line and exit code 2."""
+    from hcarec.cli.app import app
+    from hcarec.errors import HcarecError
+
+    try:
+        app(prog_name="hcarec")
+    except HcarecError as error:
+        print(f"hcarec: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("hcarec: stopped", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of our output went away, as in `hcarec .. | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)

@@ -1,0 +1,1 @@
+"""From a raw event log to `Sequences`: reading, cleaning, splitting, checking."""
