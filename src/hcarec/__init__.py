@@ -9,28 +9,58 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hcarec.config import Filters, ReadOptions
+    from hcarec.config import Filters, ModelConfig, ReadOptions
     from hcarec.data.prepare import prepare
     from hcarec.data.read import read_events
     from hcarec.data.split import split
     from hcarec.data.synthetic import synthetic
     from hcarec.errors import HcarecError
+    from hcarec.evaluate import evaluate
+    from hcarec.models import BPR, GRU, HCAGRU, Pop, Random, load
     from hcarec.sequences import Sequences
+    from hcarec.train import train
 
 __version__ = "0.1.0"
 
 _HOME = {
+    "BPR": "hcarec.models",
     "Filters": "hcarec.config",
+    "GRU": "hcarec.models",
+    "HCAGRU": "hcarec.models",
     "HcarecError": "hcarec.errors",
+    "ModelConfig": "hcarec.config",
+    "Pop": "hcarec.models",
+    "Random": "hcarec.models",
     "ReadOptions": "hcarec.config",
     "Sequences": "hcarec.sequences",
+    "evaluate": "hcarec.evaluate",
+    "load": "hcarec.models",
     "prepare": "hcarec.data.prepare",
     "read_events": "hcarec.data.read",
     "split": "hcarec.data.split",
     "synthetic": "hcarec.data.synthetic",
+    "train": "hcarec.train",
 }
 
-__all__ = ["Filters", "HcarecError", "ReadOptions", "Sequences", "prepare", "read_events", "split", "synthetic"]
+__all__ = [
+    "BPR",
+    "GRU",
+    "HCAGRU",
+    "Filters",
+    "HcarecError",
+    "ModelConfig",
+    "Pop",
+    "Random",
+    "ReadOptions",
+    "Sequences",
+    "evaluate",
+    "load",
+    "prepare",
+    "read_events",
+    "split",
+    "synthetic",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import textwrap
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +18,7 @@ from hcarec.errors import ConfigError
 if TYPE_CHECKING:
     from hcarec.data.inspect import Report
     from hcarec.data.statistics import Distribution
+    from hcarec.explain import Explanation
 
 FORMATS = ("png", "svg")
 BLUE, ORANGE, BLACK = "#0072B2", "#E69F00", "#333333"
@@ -22,6 +27,41 @@ BLUE, ORANGE, BLACK = "#0072B2", "#E69F00", "#333333"
 
 def length_and_popularity(report: Report, path: str | Path) -> Path:
     """Draw how long users' histories are and how popularity falls with rank; the file's ending gives the format."""
+    figures = report.statistics
+    with _figure(path, (10, 4)) as figure:
+        left, right = figure.subplots(1, 2)
+        _lengths(left, figures.lengths)
+        _popularity(right, figures.popularity)
+        figure.suptitle(f"{report.name}: {figures.users:,} users, {figures.items:,} items, {figures.events:,} events")
+    return Path(path)
+
+
+def attention(found: Explanation, path: str | Path) -> Path:
+    """Draw an explanation: the attention weights as a heat strip over the last events, and the measured effect of each below."""
+    n = max(found.columns, len(found.events))
+    n_rows = (len(found.a_x) if found.a_x else 0) + (1 if found.a_h else 0)
+    names = ["(before the start)"] * (n - len(found.events)) + [_short(event.title) for event in found.events]
+    effects = np.array([np.nan] * (n - len(found.events)) + [event.effect for event in found.events])
+    size = (max(6.0, 1.2 + 0.95 * n), 4.2 + 0.42 * n_rows)
+    with _figure(path, size) as figure:
+        figure.suptitle(f"{found.model} recommends {_short(found.recommended.title, 60)}", parse_math=False)
+        if n_rows:
+            strip, below = figure.subplots(2, 1, sharex=True, height_ratios=(0.42 * n_rows, 1.6))
+            _heat_strip(strip, found, n)
+        else:
+            below = figure.subplots(1, 1)
+        colours = [BLUE if effect >= 0 else ORANGE for effect in np.nan_to_num(effects)]
+        below.bar(np.arange(n), np.nan_to_num(effects), 0.7, color=colours)
+        below.axhline(0, color=BLACK, linewidth=1)
+        below.set(ylabel="score lost when\nleft out", xlabel="events, oldest to newest", xlim=(-0.5, n - 0.5))
+        below.set_xticks(np.arange(n), names, rotation=40, ha="right", rotation_mode="anchor", parse_math=False)
+        below.set_title(_wrapped(found.verdict, int(11 * size[0])), fontsize=9, loc="left")
+    return Path(path)
+
+
+@contextlib.contextmanager
+def _figure(path: str | Path, size: tuple[float, float]) -> Iterator[Any]:
+    """Yield an empty figure that is written when the block ends; the file's ending gives the format."""
     target = Path(path)
     kind = target.suffix.lower().removeprefix(".")
     if kind not in FORMATS:
@@ -30,20 +70,49 @@ def length_and_popularity(report: Report, path: str | Path) -> Path:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figures = report.statistics
     style: dict[Any, Any] = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "hcarec"}
-    with rc_context(style):
-        figure = Figure(figsize=(10, 4), layout="constrained")
+    with rc_context(style), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph")  # a name in a script that the font lacks is drawn as boxes
+        figure = Figure(figsize=size, layout="constrained")
         FigureCanvasAgg(figure)
-        left, right = figure.subplots(1, 2)
-        _lengths(left, figures.lengths)
-        _popularity(right, figures.popularity)
-        figure.suptitle(f"{report.name}: {figures.users:,} users, {figures.items:,} items, {figures.events:,} events")
+        yield figure
         out = io.BytesIO()
         # No date or version inside, so that the same data gives the same file.
         figure.savefig(out, format=kind, dpi=150, metadata={"Software": None} if kind == "png" else {"Date": None})
     atomic.write_bytes(target, out.getvalue())
-    return target
+
+
+def _heat_strip(axes: Any, found: Explanation, n: int) -> None:
+    """Draw a_h and then a_x of each step as rows of cells with their numbers; cells that a window does not reach stay white."""
+    steps = len(found.a_x or [])
+    labels = ["hidden states"] * bool(found.a_h) + [f"inputs at n{-after or ''}" for after in reversed(range(steps))]
+    grid = np.full((len(labels), n), np.nan)
+    if found.a_h:
+        grid[0, n - len(found.a_h) :] = found.a_h
+    for row, weights in enumerate(found.a_x or []):
+        end = n - (steps - 1 - row)
+        grid[len(labels) - steps + row, end - len(weights) : end] = weights
+    most = float(np.nanmax(grid))
+    axes.pcolormesh(np.arange(n + 1) - 0.5, np.arange(len(labels) + 1) - 0.5, np.ma.masked_invalid(grid), cmap="Blues", vmin=0, vmax=most,
+                    edgecolors="white", linewidth=2)  # fmt: skip
+    for row, column in np.argwhere(~np.isnan(grid)):
+        weight = grid[row, column]
+        axes.text(column, row, f"{weight:.2f}", ha="center", va="center", fontsize=9, color="white" if weight > 0.7 * most else "black")
+    axes.set_yticks(np.arange(len(labels)), labels)
+    axes.set_ylim(len(labels) - 0.5, -0.5)
+    axes.tick_params(length=0, labelbottom=False)
+    axes.spines[:].set_visible(False)
+    axes.set_title("attention weights", fontsize=9, loc="left")
+
+
+def _short(name: str, most: int = 26) -> str:
+    """Cut a name that would take the room of others, and what is not printable."""
+    text = "".join(character if character.isprintable() else " " for character in name)
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _wrapped(text: str, width: int) -> str:
+    return "\n".join(textwrap.wrap(text, width))
 
 
 def _lengths(axes: Any, lengths: Distribution) -> None:

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import typer
 
+from hcarec.cli.compare import compare
 from hcarec.cli.demo import demo
+from hcarec.cli.evaluate import evaluate
+from hcarec.cli.explain import explain
+from hcarec.cli.info import info
 from hcarec.cli.inspect import inspect
 from hcarec.cli.prepare import prepare
+from hcarec.cli.recommend import recommend
+from hcarec.cli.train import train
 
 app = typer.Typer(
     name="hcarec",
@@ -17,7 +23,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (prepare, inspect, demo):
+for command in (prepare, inspect, train, evaluate, compare, recommend, explain, info, demo):
     app.command()(command)
 
 

@@ -1,0 +1,232 @@
+"""The model folder: what it holds, how it is written, and what is refused when it is read.
+
+    model.safetensors   the parameters, by the paper's letters
+    model.json          schema, configuration, data fingerprint, protocol, metrics, versions, a hash of every other file
+    items.parquet       the catalogue in row order: item_id, title where known, events in training
+    users.parquet       the users in row order, where the model has vectors for them
+    log.jsonl           the training log
+    checkpoint/         what `hcarec train --resume` goes on from
+
+Nothing in a folder is executed: tensors are safetensors, tables are Parquet, the rest is JSON.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import platform
+import shutil
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hcarec import atomic
+from hcarec.config import ModelConfig
+from hcarec.errors import HcarecError, ModelError
+from hcarec.ids import Ids
+from hcarec.ops.parameters import Theta, shapes
+
+FORMAT, SCHEMA = "hcarec-model", 1
+MANIFEST, TENSORS, ITEMS, USERS, LOG = "model.json", "model.safetensors", "items.parquet", "users.parquet", "log.jsonl"
+CHECKPOINT = "checkpoint"
+OWN = ("format", "schema", "model", "title", "config", "integer_ids", "files", "versions")
+"""What model.json says of the folder itself; the rest is about how the model was made."""
+
+
+class Contents(NamedTuple):
+    """What a folder holds."""
+
+    config: ModelConfig
+    theta: Theta
+    item_ids: Ids
+    titles: Ids | None
+    item_events: np.ndarray
+    user_ids: Ids | None
+    about: dict[str, Any]
+    log: bytes = b""
+
+
+def write(folder: Path, contents: Contents) -> None:
+    """Write a model folder in one step; an older one is replaced, the checkpoint of its run stays."""
+    import polars as pl
+    from safetensors.numpy import save
+
+    columns: dict[str, Any] = {"item_id": list(contents.item_ids.texts())}
+    if contents.titles is not None:
+        columns["title"] = list(contents.titles.texts())
+    files: dict[str, bytes] = {
+        TENSORS: save({name: np.ascontiguousarray(array) for name, array in contents.theta.items()}),
+        ITEMS: _parquet(pl.DataFrame(columns | {"events": contents.item_events})),
+        LOG: contents.log,
+    }
+    if contents.user_ids is not None:
+        files[USERS] = _parquet(pl.DataFrame({"user_id": list(contents.user_ids.texts())}))
+    manifest = {
+        "format": FORMAT,
+        "schema": SCHEMA,
+        "model": contents.config.model,
+        "title": contents.config.title,
+        "config": dataclasses.asdict(contents.config),
+        "integer_ids": {"item": contents.item_ids.integer, "user": contents.user_ids is not None and contents.user_ids.integer},
+        "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
+        **contents.about,
+        "versions": versions(),
+    }
+    files[MANIFEST] = (json.dumps(manifest, indent=1, ensure_ascii=False) + "\n").encode()
+    check_replaceable(folder)
+    try:
+        with atomic.folder(folder) as work:
+            for name, content in files.items():
+                (work / name).write_bytes(content)
+            if (folder / CHECKPOINT).is_dir():  # links, not copies: going on with a finished run costs no space
+                shutil.copytree(folder / CHECKPOINT, work / CHECKPOINT, copy_function=_link)
+    except OSError as error:
+        raise ModelError(f"cannot write '{folder}': {error.strerror or error}; nothing was changed there") from None
+
+
+def check_replaceable(folder: Path) -> None:
+    """Refuse to write over anything that is not a model, an unfinished run or an empty folder."""
+    if not os.path.lexists(folder) or os.path.isfile(folder / MANIFEST) or os.path.isdir(folder / CHECKPOINT):
+        return
+    if not os.path.isdir(folder) or os.listdir(folder):
+        raise ModelError(f"'{folder}' exists and is not a model folder: choose another -o, or remove it first")
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def read(folder: Path) -> Contents:
+    """Read a model folder, refusing whatever is damaged, foreign or newer."""
+    manifest = read_manifest(folder)
+    files = {name: _checked(folder, name, digest) for name, digest in manifest["files"].items()}
+    try:
+        config = ModelConfig(**manifest["config"])
+        theta = _tensors(files[TENSORS], folder)
+        items = _table(files[ITEMS], folder / ITEMS, "item_id")
+        users = _table(files[USERS], folder / USERS, "user_id") if USERS in files else None
+        integer = manifest["integer_ids"]
+        contents = Contents(
+            config,
+            theta,
+            _ids(items["item_id"], integer["item"]),
+            Ids.of(items["title"].fill_null("").to_list()) if "title" in items.columns else None,
+            items["events"].to_numpy() if "events" in items.columns else np.zeros(items.height, np.int64),
+            _ids(users["user_id"], integer["user"]) if users is not None else None,
+            {name: value for name, value in manifest.items() if name not in OWN},
+            files.get(LOG, b""),
+        )
+    except (KeyError, TypeError) as error:
+        raise ModelError(f"'{folder / MANIFEST}' does not describe a model ({error}): it is damaged or foreign, train again") from None
+    except HcarecError as error:
+        raise ModelError(f"'{folder}': {error}") from None
+    _check_shapes(contents, folder)
+    return contents
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Read model.json alone, and check that it is one that this version understands."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ModelError(f"'{folder}' is not a model folder (no {MANIFEST}): make one with 'hcarec train DATA -o {folder}'") from None
+    except (ValueError, RecursionError):
+        raise ModelError(f"'{folder / MANIFEST}' is not valid JSON: the model is damaged, train again or restore it") from None
+    except OSError as error:
+        raise ModelError(f"cannot read '{folder / MANIFEST}': {error.strerror}") from None
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise ModelError(f"'{folder / MANIFEST}' is not of the format {FORMAT}: give a folder made by 'hcarec train'")
+    if manifest.get("schema") != SCHEMA:
+        raise ModelError(f"'{folder}' has model schema {manifest.get('schema')}, this hcarec reads {SCHEMA}: update hcarec or train again")
+    if not isinstance(manifest.get("files"), dict) or not {TENSORS, ITEMS} <= set(manifest["files"]) <= {TENSORS, ITEMS, USERS, LOG}:
+        raise ModelError(f"'{folder / MANIFEST}' does not list the files of a model: it is damaged or foreign, train again")
+    return manifest
+
+
+def model_hash(folder: Path) -> str:
+    """Return a hash that is the model's identity: that of its parameters."""
+    return str(read_manifest(folder)["files"][TENSORS])
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that a model was made with."""
+    names = ("hcarec", "numpy", "numba", "polars", "safetensors")
+    found: dict[str, str] = {"python": platform.python_version()}
+    for name in names:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _parquet(frame: Any) -> bytes:
+    import io
+
+    buffer = io.BytesIO()
+    frame.write_parquet(buffer)
+    return buffer.getvalue()
+
+
+def _checked(folder: Path, name: str, digest: str) -> bytes:
+    try:
+        content = (folder / name).read_bytes()
+    except OSError as error:
+        raise ModelError(f"cannot read '{folder / name}': {error.strerror}; the model is not whole, train again or restore it") from None
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise ModelError(f"'{folder / name}' is not the file that {MANIFEST} describes: it was damaged or changed, train again or restore it")
+    return content
+
+
+def _tensors(content: bytes, folder: Path) -> Theta:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    try:
+        return {name: np.asarray(array) for name, array in load(content).items()}
+    except (SafetensorError, ValueError, TypeError, KeyError) as error:
+        raise ModelError(f"'{folder / TENSORS}' is not a safetensors file ({error}): train again or restore it") from None
+
+
+def _table(content: bytes, path: Path, first: str) -> Any:
+    import io
+
+    import polars as pl
+
+    try:
+        table = pl.read_parquet(io.BytesIO(content))
+    except Exception as error:
+        raise ModelError(f"'{path}' is not a Parquet file ({str(error).splitlines()[0][:80]}): train again or restore it") from None
+    if not table.columns or table.columns[0] != first or table[first].dtype != pl.String:
+        raise ModelError(f"'{path}' has no first column {first} of texts: train again or restore it")
+    return table
+
+
+def _ids(column: Any, integer: bool) -> Ids:
+    ids = Ids.of(column.to_list())
+    return Ids(ids.blob, ids.offsets, bool(integer))
+
+
+def _check_shapes(contents: Contents, folder: Path) -> None:
+    """Refuse parameters that do not fit the configuration and the catalogue, or that are not finite."""
+    config, n_items = contents.config, len(contents.item_ids)
+    shape_of: dict[str, Callable[[], dict[str, tuple[int, ...]]]] = {
+        "random": lambda: {"X": (n_items, config.d)},
+        "pop": lambda: {"X": (n_items, 1)},
+        "bpr": lambda: {"P": (len(contents.user_ids or ()), config.d), "X": (n_items, config.d)},
+    }
+    expected = shape_of.get(config.model, lambda: shapes(n_items, config.d, config.window_x, config.window_h))()
+    found = {name: array.shape for name, array in contents.theta.items()}
+    if found != expected:
+        raise ModelError(f"'{folder / TENSORS}' holds {found}, but this model has {expected}: train again or restore it")
+    for name, array in contents.theta.items():
+        if array.dtype not in (np.float32, np.float64) or not np.isfinite(array).all():
+            raise ModelError(f"'{folder / TENSORS}': {name} is not finite numbers (float32): train again or restore it")

@@ -1,0 +1,164 @@
+"""`hcarec info`: what a model folder holds, in words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from typer import Argument, Option
+
+from hcarec.cli.console import console, emit_json
+from hcarec.errors import ModelError
+
+LETTERS = ("P", "X", "U", "V", "W", "b", "Q_x", "r_x", "Q_h", "r_h", "E", "F")
+"""Parameters in the paper's order."""
+
+
+def info(
+    model: Annotated[Path, Argument(metavar="MODEL", help="Folder made by 'hcarec train'.")],
+    json: Annotated[str | None, Option(metavar="FILE", help="Write everything as JSON to a file, or to standard output with '-'.")] = None,
+) -> None:
+    """Say what a model folder holds: the model, its data, protocol, metrics and size, and whether its files are intact."""
+    found = look(model)
+    if json is not None:
+        emit_json(json, found)
+    if json == "-":
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = console()
+    shown.print(Text(f"{model}: {found['title']}", style="bold"))
+    table = Table.grid(padding=(0, 3, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for name, text in words(found):
+        table.add_row(Text(name, style="dim"), Text(text))
+    shown.print(table)
+
+
+def look(folder: Path) -> dict[str, Any]:
+    """Return what a folder holds as plain values; a damaged file is reported, not refused."""
+    from hcarec import artefact
+
+    if not (folder / artefact.MANIFEST).exists() and (folder / artefact.CHECKPOINT).is_dir():
+        return _unfinished(folder)
+    manifest = artefact.read_manifest(folder)
+    files = {name: _state(folder / name, digest) for name, digest in manifest["files"].items()}
+    intact = all(file["state"] == "intact" for file in files.values())
+    kept = {name: value for name, value in manifest.items() if name not in ("format", "files", "integer_ids")}
+    reason = None
+    sizes: dict[str, Any] = {}
+    if intact:  # only what is whole is opened
+        try:
+            contents = artefact.read(folder)
+            sizes = {
+                "parameters": int(sum(array.size for array in contents.theta.values())),
+                "tensors": {name: list(contents.theta[name].shape) for name in sorted(contents.theta, key=LETTERS.index)},
+                "items": len(contents.item_ids),
+                "titles": contents.titles is not None,
+                "users_with_vectors": len(contents.user_ids) if contents.user_ids is not None else 0,
+            }
+        except ModelError as error:
+            intact, reason = False, str(error)
+    bytes_ = sum(file["bytes"] for file in files.values()) + (folder / artefact.MANIFEST).stat().st_size
+    return {"state": "model", "title": str(manifest.get("title")), "intact": intact, "reason": reason, "bytes": bytes_, "files": files, **sizes, **kept}
+
+
+def _unfinished(folder: Path) -> dict[str, Any]:
+    from hcarec import checkpoint
+
+    title = "an unfinished training run, no model yet"
+    found = checkpoint.read(folder)
+    if found is None:
+        return {"state": "unfinished", "title": title}
+    return {
+        "state": "unfinished",
+        "title": title,
+        "model": found.run["config"]["model"],
+        "config": found.run["config"],
+        "data": {"fingerprint": found.run["data"]},
+        "epoch": found.at.epoch,
+        "seed": found.run["seed"],
+    }
+
+
+def _state(path: Path, digest: str) -> dict[str, Any]:
+    import hashlib
+
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        return {"state": "missing", "bytes": 0, "reason": error.strerror}
+    return {"state": "intact" if hashlib.sha256(content).hexdigest() == digest else "damaged", "bytes": len(content)}
+
+
+# -- in words ------------------------------------------------------------------------------------------------------------
+
+
+def words(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return what a folder holds as lines of a name and a text."""
+    data = _section(found, "data")
+    lines = [("settings", ", ".join(f"{name} {value}" for name, value in _settings(found).items()))]
+    if data:
+        name = f"{data['name']}, " if data.get("name") else ""
+        path = f", from {data['path']}" if data.get("path") else ""
+        lines.append(("data", f"{name}fingerprint {str(data.get('fingerprint'))[:12]}{path}"))
+    if found["state"] == "unfinished":
+        return [*lines, ("state", f"stopped in epoch {found.get('epoch', 0)}: go on with 'hcarec train DATA -o MODEL --resume' and the same settings")]
+    lines += _protocol(_section(found, "protocol"))
+    learns = found.get("model") not in ("random", "pop")
+    if learns and (chosen := _section(found, "selection")):
+        lines.append(("selection", _selection(chosen)))
+    if learns and (training := _section(found, "training")):
+        early = "" if found.get("finished", True) else "; stopped early"
+        lines.append(("training", f"{training.get('epochs')} epochs in {training.get('seconds')} s{early}"))
+    if metrics := {name: value for name, value in _section(found, "metrics").items() if isinstance(value, (int, float))}:
+        main = [name for name in metrics if name.startswith(("recall@", "map@", "ndcg@")) or name == "auc"]
+        lines.append(("metrics", ", ".join(f"{name} {metrics[name]:.4f}" for name in main)))
+    return [*lines, *_size(found)]
+
+
+def _section(found: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return a part of model.json, which anybody may have written, as an object."""
+    part = found.get(name)
+    return part if isinstance(part, dict) else {}
+
+
+def _settings(found: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings that mean something to this model."""
+    config = dict(_section(found, "config"))
+    if config.get("model") in ("random", "pop"):
+        config = {name: config[name] for name in ("model", "d")[: 1 + (config["model"] == "random")]}
+    elif config.get("model") == "bpr":
+        config = {name: value for name, value in config.items() if not name.startswith("window")}
+    return config | ({"seed": found["seed"]} if "seed" in found else {})
+
+
+def _protocol(rules: dict[str, Any]) -> list[tuple[str, str]]:
+    if not rules:
+        return []
+    split = _section(rules, "split")
+    counts = _section(split, "counts")
+    tested = f"{counts['users_evaluated']:,} users tested on {counts['test_items']:,} items" if counts.get("users_evaluated") else "nothing is left to test on"
+    return [("split", f"{split.get('split')}: {split.get('rule', '')}; {tested}"), ("seen items", str(rules.get("seen")))]
+
+
+def _selection(chosen: dict[str, Any]) -> str:
+    if not chosen.get("metric"):
+        return f"{chosen.get('kind')}: epoch {chosen.get('epoch')}"
+    part = "the validation part" if chosen.get("on") == "validation" else "the test part (optimistic)"
+    return f"{chosen.get('kind')}: epoch {chosen.get('epoch')}, best in {chosen['metric']} on {part}"
+
+
+def _size(found: dict[str, Any]) -> list[tuple[str, str]]:
+    lines = []
+    if "parameters" in found:
+        tensors = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in found["tensors"].items())
+        lines.append(("parameters", f"{found['parameters']:,} ({tensors})"))
+        users = f"; vectors of {found['users_with_vectors']:,} users" if found["users_with_vectors"] else ""
+        lines.append(("catalogue", f"{found['items']:,} items, {'with' if found['titles'] else 'without'} names{users}"))
+    lines.append(("made with", ", ".join(f"{name} {version}" for name, version in _section(found, "versions").items())))
+    bad = [f"{name} is {file['state']}" for name, file in found["files"].items() if file["state"] != "intact"]
+    state = "all intact" if found["intact"] else f"NOT usable: {', '.join(bad) or found['reason']}; train again or restore it"
+    return [*lines, ("files", f"{len(found['files']) + 1} files, {found['bytes']:,} bytes, {state}")]

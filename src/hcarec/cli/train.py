@@ -1,0 +1,86 @@
+"""`hcarec train`: from a prepared data set to a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from typer import Argument, Exit, Option
+
+from hcarec.cli.console import console, emit_json
+from hcarec.config import parse_settings
+
+
+def train(
+    data: Annotated[Path, Argument(metavar="DATA", help="Folder made by 'hcarec prepare'.")],
+    out: Annotated[Path, Option("--out", "-o", metavar="MODEL", help="Folder to write the model to.")],
+    model: Annotated[str, Option(help="random, pop, bpr, gru or hca-gru.")] = "hca-gru",
+    window_x: Annotated[int | None, Option(help="Inputs that hca-gru's attention on the input looks at; 1 turns it off. By default 5.")] = None,
+    window_h: Annotated[int | None, Option(help="Hidden states that its attention on the hidden state looks at; 1 turns it off. By default 5.")] = None,
+    preset: Annotated[str, Option(help="The recipe; paper is the paper's.")] = "paper",
+    epochs: Annotated[int | None, Option(help="Times through all users; the preset's by default.")] = None,
+    epochs_from: Annotated[Path | None, Option(metavar="MODEL", help="Take the number of epochs that this evaluated model chose.")] = None,
+    split: Annotated[str, Option(help="ratio, leave-one-out, time, or none to train on everything.")] = "ratio",
+    ratio: Annotated[float, Option(help="Share of each user's events that train (of all events, for the split time).")] = 0.8,
+    at: Annotated[str | None, Option(help="Date that the split time cuts at.")] = None,
+    selection: Annotated[str, Option(help="How the epoch is chosen: validation, or best-epoch-on-test as in the paper.")] = "validation",
+    hide_seen: Annotated[bool, Option("--hide-seen", help="Hide items of the history from the recommendations that are evaluated.")] = False,
+    seed: Annotated[int, Option(help="Seed of all random numbers.")] = 0,
+    runs: Annotated[int, Option(help="Train this many seeds at once, from --seed on, one process each, into MODEL/seed-N.")] = 1,
+    threads: Annotated[int | None, Option(help="Threads for evaluation; all cores by default. Training itself takes one.")] = None,
+    settings: Annotated[list[str] | None, Option("--set", metavar="KEY=VALUE", help="Any other setting: d, learning_rate, l2. May be repeated.")] = None,
+    resume: Annotated[bool, Option("--resume", help="Go on with an interrupted run, or a finished one with more epochs.")] = False,
+    refit: Annotated[bool, Option("--refit", help="Then train once more on everything, for the chosen number of epochs, for use in production.")] = False,
+    tensorboard: Annotated[Path | None, Option(metavar="FOLDER", help="Write TensorBoard events there.")] = None,
+    json: Annotated[str | None, Option(metavar="FILE", help="Write the outcome as JSON to a file, or to standard output with '-'.")] = None,
+) -> None:
+    """Train a model, watching loss and metrics; Ctrl-C stops cleanly, --resume goes on."""
+    from hcarec.cli.train_view import LiveTable, show
+    from hcarec.train import train as train_model
+
+    options: dict[str, Any] = {
+        "model": model,
+        "preset": preset,
+        "epochs_from": epochs_from,
+        "split": split,
+        "ratio": ratio,
+        "at": at,
+        "selection": selection,
+        "hide_seen": hide_seen,
+        "threads": threads,
+        "resume": resume,
+    }
+    given = {"window_x": window_x, "window_h": window_h, "epochs": epochs}
+    options |= {name: value for name, value in given.items() if value is not None} | parse_settings(settings or [])
+    if runs > 1:
+        return _several(data, out, runs, seed, options, json)
+    from hcarec.sequences import Sequences
+
+    sequences = Sequences.open(data)
+    with LiveTable(tensorboard) as watch:
+        trained = train_model(sequences, out, seed=seed, watch=watch, **options)
+    if refit and trained.about["finished"]:
+        evaluated = trained.about
+        with LiveTable(tensorboard) as watch:
+            again = {**options, "split": "none", "epochs_from": out, "resume": False}
+            again.pop("epochs", None)
+            trained = train_model(sequences, out, seed=seed, watch=watch, evaluated=evaluated, **again)
+    if json is not None:
+        emit_json(json, {"model": trained.config.title, **trained.about})
+    if json != "-":
+        show(trained, out)
+    if not trained.about["finished"]:
+        console(stderr=True).print(f"stopped in epoch {trained.about['training']['epochs'] + 1}; go on with --resume")
+        raise Exit(130)
+
+
+def _several(data: Path, out: Path, runs: int, first_seed: int, options: dict[str, Any], json: str | None) -> None:
+    from hcarec.cli.train_view import show_runs, watch_runs
+    from hcarec.parallel import train_several
+
+    with watch_runs(runs) as told:
+        outcomes = train_several(data, out, list(range(first_seed, first_seed + runs)), options, told)
+    if json is not None:
+        emit_json(json, outcomes)
+    if json != "-":
+        show_runs(outcomes, out)

@@ -1,0 +1,185 @@
+"""Show a run while it goes, and what came of it."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from hcarec.cli.console import console
+from hcarec.config import ModelConfig
+from hcarec.errors import ConfigError
+from hcarec.train import Watcher
+
+if TYPE_CHECKING:
+    from hcarec.models.base import Model, Progress
+    from hcarec.plan import Plan
+
+ROWS = 12
+"""Epochs shown at once: the best and the last ones."""
+COLUMNS = ("recall@20", "map@20", "ndcg@20", "auc")
+
+
+class LiveTable(Watcher):
+    """Draw a live table on a terminal, and nothing away from one; write TensorBoard events if asked."""
+
+    def __init__(self, tensorboard: Path | None = None) -> None:
+        self._writer = _tensorboard(tensorboard) if tensorboard else None
+        self._shown = sys.stderr.isatty()
+        self._live: Any = None
+        self._rows: deque[tuple[dict[str, Any], bool]] = deque(maxlen=ROWS)
+        self._best: dict[str, Any] | None = None
+        self._plan: Plan | None = None
+        self._config = ModelConfig()
+        self._began, self._first_epoch, self._drawn, self._state = time.monotonic(), 0, 0.0, ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+        if self._writer is not None:
+            self._writer.close()
+
+    def planned(self, planned: Plan, config: ModelConfig, resumed_at: int | None) -> None:
+        self._plan, self._config, self._first_epoch = planned, config, resumed_at or 0
+        self._began = time.monotonic()
+        if not self._shown:
+            return
+        shown = console(stderr=True)
+        where = f", going on in epoch {resumed_at}" if resumed_at else ""
+        shown.print(f"[bold]{config.title}[/bold]: {planned.users:,} users, {planned.items:,} items, {planned.events:,} training events{where}")
+        shown.print(f"about {span(planned.seconds)} and {planned.memory / (1 << 30):.1f} GiB, {planned.parameters:,} parameters")
+
+    @contextlib.contextmanager
+    def busy(self, what: str) -> Iterator[None]:
+        self._state = what
+        self._draw(force=not what.startswith("epoch"))
+        yield
+        self._state = ""
+
+    def chunk(self, now: Progress, events_per_second: float) -> None:
+        self._state = f"epoch {now.epoch}: {now.position / now.n_users:4.0%}, {events_per_second:,.0f} events/s, loss {now.loss / max(now.steps, 1):.4f} a step"
+        self._draw()
+
+    def epoch(self, record: dict[str, Any], best: bool) -> None:
+        self._rows.append((record, best))
+        if best:
+            self._best = record
+        if self._writer is not None:
+            for name, value in record.items():
+                if isinstance(value, (int, float)) and name != "epoch":
+                    self._writer.add_scalar(name, value, record["epoch"])
+        self._draw(force=True)
+
+    def _draw(self, force: bool = False) -> None:
+        if not self._shown or (not force and time.monotonic() - self._drawn < 0.2):
+            return
+        from rich.live import Live
+
+        self._drawn = time.monotonic()
+        if self._live is None:
+            self._live = Live(console=console(stderr=True), refresh_per_second=5, transient=True)
+            self._live.start()
+        self._live.update(self._table())
+
+    def _table(self) -> Any:
+        from rich.table import Table
+
+        table = Table(title=self._config.title, caption=self._caption(), title_justify="left", caption_justify="left", box=None, padding=(0, 2, 0, 0))
+        judged = [name for name in COLUMNS if self._rows and name in self._rows[-1][0]]
+        for heading in ("epoch", "loss", "l2", "events/s", *judged):
+            table.add_column(heading, justify="right")
+        rows = list(self._rows)
+        if self._best is not None and all(record is not self._best for record, _ in rows):
+            rows.insert(0, (self._best, True))
+        for record, _ in rows:
+            figures = [f"{100 * (record[name] or 0):.3f}%" for name in judged]
+            style = "bold" if record is self._best else None
+            table.add_row(str(record["epoch"]), f"{record['loss']:,.0f}", f"{record['l2']:,.1f}", f"{record['events_per_second']:,}", *figures, style=style)
+        return table
+
+    def _caption(self) -> str:
+        done = len({record["epoch"] for record, _ in self._rows}) and self._rows[-1][0]["epoch"]
+        if not done or not self._plan:
+            return self._state
+        each = (time.monotonic() - self._began) / max(1, done - self._first_epoch)
+        return f"{self._state or 'working'}; {span(each * (self._plan.epochs - done))} left of {self._plan.epochs} epochs"
+
+
+def span(seconds: float) -> str:
+    """Say a time in words."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def show(model: Model, out: Path) -> None:
+    """Print what came of a run."""
+    from rich.table import Table
+
+    shown, about = console(), model.about
+    chosen = about["selection"]
+    how = {"validation": "chosen by validation", "best-epoch-on-test": "the best on the test part, as in the paper"}.get(
+        chosen["kind"], "trained on everything"
+    )
+    epochs = f", epoch {chosen['epoch']} of {about['training']['epochs']} ({how})" if model.config.trains else ""
+    shown.print(f"[bold]{model.config.title}[/bold]{epochs}")
+    if about["metrics"]:
+        table = Table(box=None, padding=(0, 3, 0, 0))
+        for heading in ("%", "@5", "@10", "@15", "@20"):
+            table.add_column(heading, justify="right")
+        for name in ("recall", "map", "ndcg"):
+            table.add_row(name, *(f"{100 * about['metrics'][f'{name}@{k}']:.3f}" for k in (5, 10, 15, 20)))
+        shown.print(table)
+        auc = about["metrics"].get("auc")
+        shown.print(f"AUC {100 * auc:.3f}" if auc is not None else "AUC not known: no user has a negative item")
+    speed = about["training"]
+    if model.config.trains and speed["seconds"]:
+        shown.print(f"{speed['epochs']} epochs in {span(speed['seconds'])}, {speed['events'] * speed['epochs'] / speed['seconds']:,.0f} events/s")
+    shown.print(f"written to {out}")
+
+
+@contextlib.contextmanager
+def watch_runs(runs: int) -> Iterator[Callable[[int, int, int], None]]:
+    """Show a bar per run while several go on at once; yield what is told of (run, epoch, epochs)."""
+    if not sys.stderr.isatty():
+        yield lambda run, epoch, epochs: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("epochs"), TimeRemainingColumn())
+    with Progress(*columns, console=console(stderr=True), transient=True) as bars:
+        tasks = [bars.add_task(f"run {run + 1}", total=None) for run in range(runs)]
+        yield lambda run, epoch, epochs: bars.update(tasks[run], completed=epoch, total=epochs)
+
+
+def show_runs(outcomes: list[dict[str, Any]], out: Path) -> None:
+    """Print the mean and spread over several runs."""
+    from rich.table import Table
+
+    shown = console()
+    table = Table(box=None, padding=(0, 3, 0, 0))
+    names = [name for name in ("recall@5", "recall@20", "map@20", "ndcg@20", "auc") if outcomes and name in outcomes[0]["metrics"]]
+    for heading in ("seed", "epoch", *names):
+        table.add_column(heading, justify="right")
+    for outcome in outcomes:
+        table.add_row(str(outcome["seed"]), str(outcome["selection"]["epoch"]), *(f"{100 * outcome['metrics'][name]:.3f}" for name in names))
+    means = [sum(outcome["metrics"][name] for outcome in outcomes) / len(outcomes) for name in names]
+    table.add_row("mean", "", *(f"{100 * mean:.3f}" for mean in means), style="bold")
+    shown.print(f"[bold]{outcomes[0]['model']}[/bold], {len(outcomes)} runs")
+    shown.print(table)
+    shown.print(f"written to {out}/seed-*")
+
+
+def _tensorboard(folder: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise ConfigError("--tensorboard needs the package tensorboard, which is not installed: pip install tensorboard") from None
+    return SummaryWriter(str(folder))

@@ -1,0 +1,127 @@
+"""Evaluate a model: full ranking over the whole catalogue, under a protocol that the result carries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hcarec import atomic
+from hcarec import protocol as protocols
+from hcarec.data.split import Part, Split, split
+from hcarec.errors import DataError, ModelError
+from hcarec.ids import Ids
+from hcarec.metrics import KS, evaluate_ranking
+from hcarec.models import Model
+from hcarec.ops.auc_negatives import sample_negatives
+from hcarec.sequences import Sequences
+from hcarec.topk import Ragged, pair_scores, rank
+
+
+@dataclass(frozen=True)
+class Result:
+    """Figures of one model: `metrics` as fractions, `users` columns (n_evaluated,) per user, and the protocol."""
+
+    model: str
+    metrics: dict[str, float]
+    users: dict[str, np.ndarray]
+    user_ids: Ids
+    protocol: dict[str, Any]
+    about: dict[str, Any]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return one flat object: the metrics, then the protocol."""
+        head = {"model": self.model, **self.metrics}
+        return head | {"protocol": self.protocol, "protocol_fingerprint": protocols.fingerprint(self.protocol), "about": self.about}
+
+    def save(self, path: str | Path) -> None:
+        """Write R.json, and R.users.parquet beside it with a row per user."""
+        import io
+        import json
+
+        import polars as pl
+
+        path = Path(path)
+        buffer = io.BytesIO()
+        pl.DataFrame({"user_id": list(self.user_ids.texts()), **self.users}).write_parquet(buffer)
+        try:
+            atomic.write_bytes(users_file(path), buffer.getvalue())
+            atomic.write_bytes(path, (json.dumps(self.as_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
+        except OSError as error:
+            raise ModelError(f"cannot write '{path}': {error.strerror}") from None
+
+
+def users_file(path: Path) -> Path:
+    """Return the file of per-user figures that belongs to a result."""
+    return path.with_suffix(".users.parquet")
+
+
+def evaluate(model: Model, data: Sequences, *, hide_seen: bool | None = None, threads: int | None = None) -> Result:
+    """Evaluate a trained model on its test part, under its own split and seen rule."""
+    rules = model.about.get("protocol")
+    if rules is None or rules["split"]["split"] == "none":
+        raise ModelError(f"{model.config.title} was trained on everything, so nothing is left to test it on: train with --split ratio, leave-one-out or time")
+    if rules["data"]["fingerprint"] != data.fingerprint:
+        known, given = rules["data"]["fingerprint"][:12], data.fingerprint[:12]
+        raise DataError(f"the model was trained on data {known}, this is {given}: give the data set it was trained on")
+    parts = resplit(data, rules["split"])
+    hide = rules["seen"] == "hidden" if hide_seen is None else hide_seen
+    metrics, users, chosen = evaluate_part(model, parts.history, parts.test, parts.evaluated, hide_seen=hide, exact=True, threads=threads)
+    about = {"config": dict(vars(model.config)), "seed": model.about.get("seed"), "selection": model.about.get("selection")}
+    return Result(model.config.title, metrics, users, data.user_ids.take(chosen), {**rules, "seen": "hidden" if hide else "kept"}, about)
+
+
+def resplit(data: Sequences, rules: dict[str, Any]) -> Split:
+    """Split data again as a protocol says."""
+    return split(data, rules["split"], ratio=rules.get("ratio", 0.8), at=rules.get("at"), validation=rules["validation"])
+
+
+def evaluate_part(
+    model: Model, history: Part, target: Part, mask: np.ndarray, *, hide_seen: bool = False, exact: bool = False, threads: int | None = None
+) -> tuple[dict[str, float], dict[str, np.ndarray], np.ndarray]:
+    """Predict `target` from `history` for the users of a mask (n_users,): return metrics, per-user columns and the users.
+
+    `exact` adds the AUC over all negatives, which costs more than the ranking itself.
+    """
+    users = np.flatnonzero(mask)
+    past, test = take(history, users), take(target, users)
+    X = model.item_vectors
+    H = model.encode(*past, users=users, threads=threads)
+    ranking = rank(
+        H, X, model.tie_rank, max(KS), hidden=past if hide_seen else None, test=test if exact else None, exclude=past if exact else None, threads=threads
+    )
+    test_scores = ranking.test_scores if exact else pair_scores(H, X, *test, threads=threads)
+    drawn = sample_negatives(_together(past, test), np.diff(test[1]), len(X), protocols.AUC_SEED, users)
+    negative_scores = pair_scores(H, X, np.maximum(drawn, 0), test[1], threads=threads)
+    metrics, columns = evaluate_ranking(
+        ranking.items,
+        *test,
+        len(X),
+        test_scores=test_scores,
+        negative_scores=np.where(drawn >= 0, negative_scores, np.nan),
+        below=ranking.below,
+        n_negatives=ranking.n_negatives,
+    )
+    return metrics, columns, users
+
+
+def take(part: Part, users: np.ndarray) -> Ragged:
+    """Return the sequences of some users, packed."""
+    lengths = part.lengths[users]
+    offsets = np.zeros(len(users) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    if len(users) == len(part):
+        return part.items, np.asarray(part.offsets)
+    places = np.arange(offsets[-1]) + np.repeat(np.asarray(part.offsets)[users] - offsets[:-1], lengths)
+    return np.asarray(part.items)[places], offsets
+
+
+def _together(first: Ragged, second: Ragged) -> Ragged:
+    """Join two ragged arrays user by user."""
+    offsets = first[1] + second[1]
+    items = np.empty(offsets[-1], np.int32)
+    for (values, own), before in ((first, second[1][:-1]), (second, first[1][1:])):
+        items[np.arange(len(values)) + np.repeat(before, np.diff(own))] = values
+    return items, offsets

@@ -1,0 +1,143 @@
+"""Exact uniform negatives and the order of users, as pure functions of seed and epoch.
+
+Nothing here has a state: a draw depends on (seed, epoch, user, step) alone, so that a run can go on from any user.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numba import types, uint64
+from numba.extending import register_jitable
+
+from hcarec.ops.compiled import array, compiled
+
+_STRIDE = 0x9E3779B97F4A7C15
+_MASK = 2**64 - 1
+_ORDER, _NEGATIVES = 1, 2  # streams that never meet
+
+u0, u1, u6, u27, u30, u31, u32, u63 = (np.uint64(n) for n in (0, 1, 6, 27, 30, 31, 32, 63))
+_LOW = np.uint64(2**32 - 1)
+_A, _B, _G = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB), np.uint64(_STRIDE)
+
+
+def _mix(z):
+    """Scramble 64 bits (the finaliser of splitmix64); works on an array or, compiled, on a number."""
+    z = (z ^ (z >> u30)) * _A
+    z = (z ^ (z >> u27)) * _B
+    return z ^ (z >> u31)
+
+
+mix = register_jitable(_mix)
+
+
+def stream(seed: int, epoch: int, purpose: int = _NEGATIVES) -> np.uint64:
+    """Return the key of all draws of one epoch."""
+    key = np.zeros(1, np.uint64)
+    for part in (purpose, seed, epoch):
+        key = _mix((key + np.uint64(part & _MASK)) * _G + _G)
+    return np.uint64(key[0])
+
+
+def epoch_order(n_users: int, seed: int, epoch: int) -> np.ndarray:
+    """Return the users 0..n_users-1 in the random order of one epoch, (n_users,) int64."""
+    keys = _mix(stream(seed, epoch, _ORDER) + _G * np.arange(1, n_users + 1, dtype=np.uint64))
+    return np.argsort(keys, kind="stable")
+
+
+def bitmap(n_items: int) -> np.ndarray:
+    """Return the empty set of items that `draw` needs as work space."""
+    return np.zeros((n_items + 63) // 64, np.uint64)
+
+
+@register_jitable(error_model="numpy")
+def known_items(items, begin, end, n_items):
+    """Return whether all of items[begin:end] are in the catalogue: kernels read memory unchecked."""
+    unknown = False
+    for e in range(begin, end):
+        unknown |= (items[e] < 0) | (items[e] >= n_items)
+    return not unknown
+
+
+@register_jitable(error_model="numpy")
+def _below(n, key, step):
+    """Draw uniformly from 0..n-1 without bias (multiply and reject); n < 2^32."""
+    counter = uint64(step)
+    threshold = (_LOW + u1 - n) % n
+    while True:
+        product = (mix(key + _G * counter) >> u32) * n
+        if (product & _LOW) >= threshold:
+            return product >> u32
+        counter += u1 << u32
+
+
+@register_jitable(error_model="numpy")
+def draw(items, begin, end, user, n_items, key, seen, out, count):
+    """Draw out[:count] uniformly from the items outside items[begin:end]; return whether there are any.
+
+    `key` is the epoch's `stream`, `seen` an empty `bitmap`, left empty.
+    """
+    own = mix(key + _G * (uint64(user) + u1))
+    distinct = 0
+    for e in range(begin, end):
+        item = uint64(items[e])  # an unsigned index needs no look for a negative one
+        word, bit = seen[item >> u6], u1 << (item & u63)
+        distinct += (word & bit) == u0
+        seen[item >> u6] = word | bit
+    free = n_items - distinct
+    if free > 0 and free < distinct:
+        _draw_listed(free, n_items, own, seen, out, count)
+    elif free > 0:
+        n = uint64(n_items)
+        threshold = (_LOW + u1 - n) % n
+        for step in range(count):
+            counter = uint64(step)
+            while True:
+                product = (mix(own + _G * counter) >> u32) * n
+                q = product >> u32
+                if (product & _LOW) >= threshold and (seen[q >> u6] >> (q & u63)) & u1 == u0:
+                    break
+                counter += u1 << u32
+            out[step] = q
+    for e in range(begin, end):
+        seen[uint64(items[e]) >> u6] = u0
+    return free > 0
+
+
+@register_jitable(error_model="numpy")
+def _draw_listed(free, n_items, own, seen, out, count):
+    """Draw from a list of the free items: cheaper than rejection where the user has most of the catalogue."""
+    listed = np.empty(free, np.int64)
+    found = 0
+    for item in range(n_items):
+        if (seen[item >> 6] >> uint64(item & 63)) & u1 == u0:
+            listed[found] = item
+            found += 1
+    for step in range(count):
+        out[step] = listed[_below(uint64(free), own, step)]
+
+
+@cache
+def _drawer() -> Any:
+    numbers = (types.int64, types.int64, types.int64, types.int64, types.uint64)
+    arrays = (array("uint64"), array("int32"), types.int64)
+    return compiled(_make_drawer, types.boolean(array("int32", given=True), *numbers, *arrays))
+
+
+def _make_drawer(sources: int) -> Any:
+    def drawer(items, begin, end, user, n_items, key, seen, out, count):
+        _ = sources
+        return draw(items, begin, end, user, n_items, key, seen, out, count)
+
+    return drawer
+
+
+def draw_user(items: np.ndarray, user: int, n_items: int, seed: int, epoch: int, count: int | None = None) -> np.ndarray | None:
+    """Return the negatives of one user, (count,) int32 (by default one per step), or None where no item is free."""
+    count = max(len(items) - 1, 0) if count is None else count
+    out = np.empty(count, np.int32)
+    items = np.ascontiguousarray(items, np.int32)
+    found = _drawer()(items, 0, len(items), user, n_items, stream(seed, epoch), bitmap(n_items), out, count)
+    return out if found else None

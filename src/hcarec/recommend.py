@@ -1,0 +1,263 @@
+"""Recommend after a history, for a user of a data set, or for all of its users into a file."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hcarec.data.split import Part
+from hcarec.errors import ConfigError, DataError, ModelError
+from hcarec.evaluate import resplit, take
+from hcarec.models import BPR, Model
+from hcarec.models.base import Recommendation, check_k
+from hcarec.sequences import Sequences
+from hcarec.topk import Ragged
+
+FORMATS = {".parquet": "sink_parquet", ".csv": "sink_csv", ".jsonl": "sink_ndjson"}
+"""How a file of recommendations is written, by its ending."""
+USERS_AT_ONCE, ROWS_AT_ONCE = 4096, 200_000
+"""At most so many users are ranked together, and about so many rows are held in memory."""
+
+Id = str | int
+
+
+class Rules(NamedTuple):
+    """What may be recommended: `allow` and `deny` are outside ids, `hide_seen` leaves out the items of the history."""
+
+    hide_seen: bool = False
+    allow: Sequence[Id] | None = None
+    deny: Sequence[Id] = ()
+    threads: int | None = None
+
+
+class Written(NamedTuple):
+    """What a file of recommendations holds: users with a list, rows, and users who got the popular items."""
+
+    users: int
+    rows: int
+    popular: int
+
+
+def recommend(
+    model: Model,
+    history: Sequence[Id],
+    k: int = 10,
+    *,
+    hide_seen: bool = False,
+    allow: Sequence[Id] | None = None,
+    deny: Sequence[Id] = (),
+    threads: int | None = None,
+) -> list[Recommendation]:
+    """Recommend what comes next after a history of outside ids, oldest first; see `unknown_items` for what is skipped."""
+    known = np.array([index for item in history if (index := model.item_ids.find(item)) >= 0], np.int32)
+    return _one(model, (known, np.array([0, len(known)])), np.array([-1]), k, Rules(hide_seen, allow, deny, threads))
+
+
+def recommend_user(
+    model: Model,
+    data: Sequences,
+    user_id: Id,
+    k: int = 10,
+    *,
+    hide_seen: bool = False,
+    allow: Sequence[Id] | None = None,
+    deny: Sequence[Id] = (),
+    threads: int | None = None,
+) -> list[Recommendation]:
+    """Recommend for a user of a data set; the user's whole log there is the history."""
+    if isinstance(model, BPR) and (user := trained_rows(model, data)[user_index(data, user_id)]) >= 0:
+        past = np.array(data[user], np.int32), np.array([0, data.lengths[user]])
+        return _one(model, past, np.array([user]), k, Rules(hide_seen, allow, deny, threads))
+    return recommend(model, history_of(data, user_id), k, hide_seen=hide_seen, allow=allow, deny=deny, threads=threads)
+
+
+def recommend_all(
+    model: Model,
+    data: Sequences,
+    out_path: str | Path,
+    k: int = 10,
+    *,
+    hide_seen: bool = False,
+    allow: Sequence[Id] | None = None,
+    deny: Sequence[Id] = (),
+    threads: int | None = None,
+    progress: Callable[[int, int | None], None] | None = None,
+) -> Written:
+    """Write recommendations for all users of a data set, a row per user and rank, as Parquet, CSV or JSON lines.
+
+    The rows are streamed, so memory does not grow with the number of users; the file appears whole or not at all.
+    """
+    import polars as pl
+    from polars.io.plugins import register_io_source
+
+    target = Path(out_path)
+    if target.suffix.lower() not in FORMATS:
+        raise ConfigError(f"cannot write '{target}': name a file that ends in {', '.join(FORMATS)}")
+    check_k(k)
+    columns = {"user_id": pl.String, "rank": pl.Int32, "item_id": pl.String, "score": pl.Float32, "basis": pl.String}
+    schema = columns if model.titles is None else columns | {"title": pl.String}
+    counts = {"users": 0, "rows": 0, "popular": 0}
+
+    def frames(*_: Any) -> Iterator[pl.DataFrame]:
+        for frame, done in _frames(model, data, k, Rules(hide_seen, allow, deny, threads)):
+            counts["users"] += frame["user_id"].n_unique()
+            counts["rows"] += frame.height
+            counts["popular"] += frame.filter((pl.col("rank") == 1) & (pl.col("basis") == "popular")).height
+            yield frame
+            if progress:
+                progress(done, data.n_users)
+
+    with _whole_file(target) as work:
+        getattr(register_io_source(frames, schema=schema), FORMATS[target.suffix.lower()])(work)
+    return Written(**counts)
+
+
+def open_data(model: Model, path: str | Path | None = None) -> Sequences:
+    """Open a data set to recommend from: the one given, or the one that the model was trained on, if it is still that."""
+    if path is not None:
+        return Sequences.open(path)
+    noted = _noted(model)
+    if not isinstance(noted.get("path"), str):
+        raise DataError("the model does not note where its data is: give it with --data DATA")
+    try:
+        data = Sequences.open(noted["path"])
+    except DataError as error:
+        raise DataError(f"the data that the model notes cannot be opened ({error}); or give it with --data DATA") from None
+    if data.fingerprint != noted.get("fingerprint"):
+        raise DataError(
+            f"'{noted['path']}' has changed since the model was trained (fingerprint {data.fingerprint[:12]}, then {str(noted.get('fingerprint'))[:12]}):"
+            " to use it as it is now, give it with --data"
+        )
+    return data
+
+
+def user_index(data: Sequences, user_id: Id) -> int:
+    """Return the place of a user in a data set."""
+    if (user := data.user_ids.find(user_id)) < 0:
+        raise DataError(f"user '{user_id}' is not among the {data.n_users:,} users of the data: give one of them, or --history with items")
+    return user
+
+
+def history_of(data: Sequences, user_id: Id) -> list[Id]:
+    """Return a user's whole log as outside ids, oldest first."""
+    return [data.item_ids[item] for item in data[user_index(data, user_id)].tolist()]
+
+
+def unknown_items(model: Model, history: Sequence[Id]) -> list[str]:
+    """Return the items of a history that are not in the model's catalogue, each once, in order."""
+    return list(dict.fromkeys(str(item) for item in history if model.item_ids.find(item) < 0))
+
+
+# -- many at once ------------------------------------------------------------------------------------------------------
+
+
+def _frames(model: Model, data: Sequences, k: int, rules: Rules) -> Iterator[tuple[Any, int]]:
+    """Yield frames of recommendations and how many users are done."""
+    import polars as pl
+
+    k = min(k, len(model.item_ids))
+    places, rows, allowed = _places(model, data), trained_rows(model, data), model.mask(rules.allow, rules.deny)
+    names = pl.Series(list(model.item_ids.texts()), dtype=pl.String)
+    titles = pl.Series(list(model.titles.texts()), dtype=pl.String) if model.titles is not None else None
+    size = max(1, min(USERS_AT_ONCE, ROWS_AT_ONCE // max(k, 1)))
+    for begin in range(0, data.n_users, size):
+        end = min(begin + size, data.n_users)
+        items, scores, personal = _rank(model, _histories(data, places, begin, end), rows[begin:end], k, rules, allowed)
+        user, rank = np.nonzero(items >= 0)
+        users = pl.Series(list(data.user_ids.take(np.arange(begin, end)).texts()), dtype=pl.String)
+        found = items[user, rank]
+        basis = pl.Series([model.basis, "popular"]).gather(np.where(personal, 0, 1)[user])
+        frame = pl.DataFrame(
+            {"user_id": users.gather(user), "rank": (rank + 1).astype(np.int32), "item_id": names.gather(found), "score": scores[user, rank], "basis": basis}
+        )
+        yield frame if titles is None else frame.with_columns(title=titles.gather(found)), end
+
+
+def _one(model: Model, past: Ragged, row: np.ndarray, k: int, rules: Rules) -> list[Recommendation]:
+    check_k(k)
+    items, scores, personal = _rank(model, past, row, min(k, max(1, len(model.item_ids))), rules, model.mask(rules.allow, rules.deny))
+    return model.named(items[0], scores[0], model.basis if personal[0] else "popular")
+
+
+def _rank(model: Model, past: Ragged, rows: np.ndarray, k: int, rules: Rules, allowed: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the best items (n, k), their scores, and who has a history to go by (n,); the others get the popular items.
+
+    `rows` (n,) are the users' rows among the vectors of a model that has them, -1 where it has none.
+    """
+    personal = np.diff(past[1]) > 0
+    H = _vectors(model, past, rows, rules.threads)
+    items, scores = model.top(H, k, past if rules.hide_seen else None, allowed, rules.threads)
+    if not personal.all():
+        items[~personal], scores[~personal] = model.popular(k, None, allowed)
+    return items, scores, personal
+
+
+def _vectors(model: Model, past: Ragged, rows: np.ndarray, threads: int | None) -> np.ndarray:
+    """Return the vectors (n, d) of histories: a trained user's own, or what the model makes of the history."""
+    trained = rows >= 0
+    if not isinstance(model, BPR) or not trained.any():
+        return model.encode(*past, threads=threads)
+    H = np.empty((len(rows), model.config.d), np.float32)
+    H[trained] = model.encode(*past, users=rows[trained])
+    if not trained.all():
+        H[~trained] = model.encode(*take(Part(*past), np.flatnonzero(~trained)))
+    return H
+
+
+def trained_rows(model: Model, data: Sequences) -> np.ndarray:
+    """Return each user's row among a model's user vectors, (n_users,), or -1.
+
+    Only users of the very data that it was trained on have one, and only if they gave it something to learn from.
+    """
+    rows = np.full(data.n_users, -1)
+    if isinstance(model, BPR) and _same_data(model, data):
+        rules = model.about.get("protocol")
+        learned = (resplit(data, rules["split"]).train if rules else data).lengths > 0
+        rows[learned] = np.flatnonzero(learned)
+    return rows
+
+
+def _same_data(model: Model, data: Sequences) -> bool:
+    return bool(_noted(model).get("fingerprint") == data.fingerprint)
+
+
+def _noted(model: Model) -> dict[str, Any]:
+    """Return what a model notes about its data; model.json may have been written by anybody."""
+    noted = model.about.get("data")
+    return noted if isinstance(noted, dict) else {}
+
+
+def _places(model: Model, data: Sequences) -> np.ndarray:
+    """Return where the items of a data set are in the model's catalogue, (n_items,), -1 for those that are not."""
+    if _same_data(model, data):
+        return np.arange(data.n_items, dtype=np.int32)
+    return np.array([model.item_ids.find(item) for item in data.item_ids.texts()], np.int32)
+
+
+def _histories(data: Sequences, places: np.ndarray, begin: int, end: int) -> Ragged:
+    """Return the known items of some users, packed."""
+    offsets = np.asarray(data.offsets[begin : end + 1])
+    items = places[np.asarray(data.items[offsets[0] : offsets[-1]])]
+    kept = np.concatenate([np.zeros(1, np.int64), np.cumsum(items >= 0)])
+    return items[items >= 0], kept[offsets - offsets[0]]
+
+
+@contextlib.contextmanager
+def _whole_file(target: Path) -> Iterator[Path]:
+    """Yield a path beside `target` that takes its place when the block ends well, and vanishes when it does not."""
+    work = target.with_name(f".{target.name}.partial-{os.getpid()}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        yield work
+        with open(work, "rb") as written:
+            os.fsync(written.fileno())
+        os.replace(work, target)
+    except OSError as error:
+        raise ModelError(f"cannot write '{target}': {error.strerror or error}; nothing was changed there") from None
+    finally:
+        work.unlink(missing_ok=True)

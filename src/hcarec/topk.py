@@ -1,0 +1,151 @@
+"""Exact top-k and exact ranks over the whole catalogue: what evaluation and recommendation both stand on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+
+from hcarec.errors import ModelError
+
+Ragged = tuple[np.ndarray, np.ndarray]
+"""Items of all users one after another, and the offsets (n_users + 1,) at which each user's begin."""
+
+_CHUNK = 192  # users that share one trip through the catalogue; more gain little and balance the threads worse
+
+
+class Ranking(NamedTuple):
+    """What `rank` finds.
+
+    `items` (users, k) int32, best first, -1 where there are fewer than k; `scores` (users, k) float32, -inf there.
+    Where test items are given, one value for each of them: `test_scores` float32; `below_all` int64, the number of
+    catalogue items that score strictly lower; `below` int64, the same among the user's negatives alone; and
+    `n_negatives` (users,) int64, the items that are neither excluded nor test items.
+    """
+
+    items: np.ndarray
+    scores: np.ndarray
+    test_scores: np.ndarray | None = None
+    below_all: np.ndarray | None = None
+    below: np.ndarray | None = None
+    n_negatives: np.ndarray | None = None
+
+
+def pack(X: np.ndarray) -> np.ndarray:
+    """Return the item vectors (items, d) in the layout of the kernels, to be kept by whoever ranks again and again."""
+    from hcarec.ops import score
+
+    packed: np.ndarray = score.pack(np.ascontiguousarray(X, np.float32))
+    return packed
+
+
+def rank(
+    H: np.ndarray,
+    X: np.ndarray,
+    tie_rank: np.ndarray,
+    k: int,
+    *,
+    hidden: Ragged | None = None,
+    allowed: np.ndarray | None = None,
+    test: Ragged | None = None,
+    exclude: Ragged | None = None,
+    packed: np.ndarray | None = None,
+    threads: int | None = None,
+) -> Ranking:
+    """Rank all items for every user by the product of their vectors, in one pass and exactly.
+
+    `H` (users, d), `X` (items, d); `tie_rank` (items,) orders equal scores, see `hcarec.ties`. `hidden` items of a
+    user and items outside `allowed` (items,) bool are kept out of the top-k; they change nothing else. `test` asks for
+    the position of the user's test items, `exclude` names the items (training ones) that are no negatives beside
+    them; `packed` is `pack(X)` where it is at hand. A score does not depend on who else is ranked or by how many threads.
+    """
+    from hcarec.ops import score
+
+    H, X = _vectors(H, X)
+    tie_rank = np.ascontiguousarray(tie_rank, np.int32)
+    n_users, n_items = len(H), len(X)
+    assert k >= 1 and tie_rank.shape == (n_items,)
+    panels = pack(X) if packed is None else packed
+    mask = np.zeros(0, np.bool_) if allowed is None else np.ascontiguousarray(allowed, np.bool_)
+    assert len(mask) in (0, n_items)
+    hidden_items, hidden_offsets = _sorted_within(_ragged(hidden, n_users, n_items))
+    test_items, test_offsets = _ragged(test, n_users, n_items)
+    test_scores = pair_scores(H, X, test_items, test_offsets, threads=threads)
+    below = np.zeros(len(test_items), np.int64)
+    scores = np.full((n_users, k), -np.inf, np.float32)
+    ties = np.full((n_users, k), np.iinfo(np.int32).max, np.int32)
+
+    def kernel(start: int, end: int) -> int:
+        return int(
+            score.rank_users(
+                H, panels, tie_rank, mask, hidden_items, hidden_offsets, test_scores, test_offsets,
+                start, end, scores, ties, below,
+            )
+        )  # fmt: skip
+
+    bad = [user for user in _over_users(kernel, n_users, threads) if user is not None and user >= 0]
+    if bad:
+        raise ModelError(f"the scores of user row {min(bad)} are not numbers (NaN): the model has diverged, train it again with a lower learning rate")
+    by_tie = np.empty(n_items + 1, np.int32)
+    by_tie[tie_rank] = np.arange(n_items, dtype=np.int32)
+    by_tie[n_items] = -1
+    items = by_tie[np.minimum(ties, n_items)]
+    if test is None:
+        return Ranking(items, scores)
+    negatives = np.empty(n_users, np.int64)
+    below_all = below.copy()
+    exclude_items, exclude_offsets = _ragged(exclude, n_users, n_items)
+    _over_users(
+        lambda start, end: score.without_excluded(H, X, test_scores, test_items, test_offsets, exclude_items, exclude_offsets, start, end, below, negatives),
+        n_users,
+        threads,
+    )
+    return Ranking(items, scores, test_scores, below_all, below, negatives)
+
+
+def pair_scores(H: np.ndarray, X: np.ndarray, items: np.ndarray, offsets: np.ndarray, *, threads: int | None = None) -> np.ndarray:
+    """Return the scores of given items for each user, ragged as they are, with the very bits that `rank` sees."""
+    from hcarec.ops import score
+
+    H, X = _vectors(H, X)
+    items, offsets = _ragged((items, offsets), len(H), len(X))
+    scores = np.empty(len(items), np.float32)
+    _over_users(lambda start, end: score.score_pairs(H, X, items, offsets, scores, start, end), len(H), threads)
+    return scores
+
+
+def _over_users(work: Callable[[int, int], int | None], n_users: int, threads: int | None) -> list[int | None]:
+    """Run `work(start, end)` over all users in chunks, several threads at a time; the kernels let go of the GIL."""
+    threads = threads or os.cpu_count() or 1
+    # A whole number of register tiles, small enough that a short batch still keeps every thread busy.
+    size = min(_CHUNK, -(-n_users // (threads * 6)) * 6) or 1
+    starts = range(0, n_users, size)
+    if threads == 1 or len(starts) == 1:
+        return [work(start, min(start + size, n_users)) for start in starts]
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(lambda start: work(start, min(start + size, n_users)), starts))
+
+
+def _vectors(H: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    H, X = np.ascontiguousarray(H, np.float32), np.ascontiguousarray(X, np.float32)
+    assert H.ndim == X.ndim == 2 and H.shape[1] == X.shape[1] >= 1, (H.shape, X.shape)
+    return H, X
+
+
+def _ragged(given: Ragged | None, n_users: int, n_items: int) -> Ragged:
+    if given is None:
+        return np.zeros(0, np.int32), np.zeros(n_users + 1, np.int64)
+    items, offsets = np.ascontiguousarray(given[0], np.int32), np.ascontiguousarray(given[1], np.int64)
+    assert len(offsets) == n_users + 1 and offsets[0] == 0 and offsets[-1] == len(items)
+    # The kernels do not check bounds: an index outside the catalogue would read foreign memory.
+    assert not len(items) or (items.min() >= 0 and items.max() < n_items)
+    return items, offsets
+
+
+def _sorted_within(ragged: Ragged) -> Ragged:
+    items, offsets = ragged
+    users = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    return items[np.lexsort((items, users))], offsets

@@ -1,0 +1,505 @@
+"""What every model must do, and what no model folder may get away with."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+
+from hcarec import BPR, GRU, HCAGRU, Pop, Random, Sequences, load, synthetic
+from hcarec.errors import ConfigError, DataError, ModelError
+from hcarec.models import Model, make
+from hcarec.ops import cpu_kernels
+
+D = 8
+KINDS: dict[str, Callable[[], Model]] = {
+    "random": lambda: Random(d=D),
+    "pop": lambda: Pop(),
+    "bpr": lambda: BPR(d=D, learning_rate=0.05),
+    "gru": lambda: GRU(d=D),
+    "x-only": lambda: HCAGRU(d=D, window_x=4, window_h=1),
+    "h-only": lambda: HCAGRU(d=D, window_x=1, window_h=3),
+    "both": lambda: HCAGRU(d=D, window_x=4, window_h=3),
+}
+LEARNING = [name for name in KINDS if name not in ("random", "pop")]
+NETWORKS = ["gru", "x-only", "h-only", "both"]
+Trained = dict[str, Model]
+
+
+@pytest.fixture(scope="module")
+def data() -> Sequences:
+    return synthetic(users=80, items=60, mean_length=20)
+
+
+@pytest.fixture(scope="module")
+def trained(data: Sequences) -> Trained:
+    return {name: kind().fit(data, epochs=2, seed=1) for name, kind in KINDS.items()}
+
+
+@pytest.fixture(params=KINDS)
+def model(request: pytest.FixtureRequest, trained: Trained) -> Model:
+    return trained[request.param]
+
+
+@pytest.fixture(params=NETWORKS)
+def network(request: pytest.FixtureRequest, trained: Trained) -> HCAGRU:
+    found = trained[request.param]
+    assert isinstance(found, HCAGRU)
+    return found
+
+
+def same_bits(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> bool:
+    return a.keys() == b.keys() and all(a[name].tobytes() == b[name].tobytes() and a[name].shape == b[name].shape for name in a)
+
+
+def history(data: Sequences, user: int = 3) -> list[str | int]:
+    return [data.item_ids[item] for item in data[user]]
+
+
+# -- learning --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_same_seed_gives_the_same_bits(name: str, data: Sequences, trained: Trained) -> None:
+    assert same_bits(KINDS[name]().fit(data, epochs=2, seed=1).theta, trained[name].theta)
+
+
+@pytest.mark.parametrize("name", [name for name in KINDS if name != "pop"])
+def test_another_seed_gives_others(name: str, data: Sequences, trained: Trained) -> None:
+    assert not same_bits(KINDS[name]().fit(data, epochs=2, seed=2).theta, trained[name].theta)
+
+
+@pytest.mark.parametrize("name", LEARNING)
+def test_learning_lowers_the_loss_and_changes_every_parameter(name: str, data: Sequences, trained: Trained) -> None:
+    losses: dict[int, float] = {}
+    KINDS[name]().fit(data, epochs=12, seed=1, progress=lambda now: losses.__setitem__(now.epoch, now.loss))
+    assert losses[12] < 0.95 * losses[1]
+    untrained = KINDS[name]().fit(data, epochs=0, seed=1).theta
+    for letter, value in trained[name].theta.items():
+        assert not np.array_equal(value, untrained[letter]), letter
+
+
+def test_pop_counts(data: Sequences, trained: Trained) -> None:
+    assert np.array_equal(trained["pop"].theta["X"][:, 0], np.bincount(data.items, minlength=data.n_items))
+
+
+# -- shapes ----------------------------------------------------------------------------------------------------------
+
+
+def test_tensors_have_the_names_and_shapes_of_the_contract(trained: Trained, data: Sequences) -> None:
+    n, d = data.n_items, D
+    x_level = {"V": (3, d, d), "Q_x": (d, d), "r_x": (d,)}
+    h_level = {"Q_h": (d, d), "r_h": (d,), "E": (d, d), "F": (d, d)}
+    gru = {"X": (n, d), "U": (3, d, d), "W": (3, d, d), "b": (3, d)}
+    expected = {
+        "random": {"X": (n, d)},
+        "pop": {"X": (n, 1)},
+        "bpr": {"P": (data.n_users, d), "X": (n, d)},
+        "gru": gru,
+        "x-only": gru | x_level,
+        "h-only": gru | h_level,
+        "both": gru | x_level | h_level,
+    }
+    for name, found in trained.items():
+        assert {letter: value.shape for letter, value in found.theta.items()} == expected[name], name
+        assert all(value.dtype == np.float32 for value in found.theta.values())
+
+
+def test_vectors_of_histories_fit_those_of_items(model: Model, data: Sequences) -> None:
+    H = model.encode(np.asarray(data.items), np.asarray(data.offsets))
+    assert H.shape == (data.n_users, model.item_vectors.shape[1])
+    assert np.isfinite(H).all()
+    items, scores = model.top(H, 7)
+    assert items.shape == scores.shape == (data.n_users, 7)
+    assert all(len(set(row)) == 7 for row in items.tolist())
+    assert (np.diff(scores, axis=1) <= 0).all()
+
+
+def test_a_batch_equals_one_at_a_time(model: Model, data: Sequences) -> None:
+    whole = model.encode(np.asarray(data.items), np.asarray(data.offsets), threads=2)
+    for user in (0, 1, 17, data.n_users - 1):
+        alone = model.encode(np.asarray(data[user]), np.array([0, len(data[user])]), threads=1)
+        assert alone[0].tobytes() == whole[user].tobytes()
+        assert np.array_equal(model.top(alone, 5)[0][0], model.top(whole, 5)[0][user])
+
+
+# -- one event at a time -----------------------------------------------------------------------------------------------
+
+
+def test_step_by_step_equals_the_whole_pass(network: HCAGRU, data: Sequences) -> None:
+    items = np.asarray(data[3])
+    state = network.start()
+    for n, item in enumerate(items.tolist(), 1):
+        state, interest = network.step(state, item)
+        whole = network.encode(items[:n], np.array([0, n]))[0]
+        np.testing.assert_allclose(interest, whole, rtol=1e-5, atol=1e-6)
+    resumed, interest = network.state_of(items)
+    np.testing.assert_allclose(interest, whole, rtol=1e-5, atol=1e-6)
+    for mine, theirs in zip(state, resumed, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_a_step_leaves_the_old_state_alone(network: HCAGRU) -> None:
+    before = network.state_of([1, 2, 3])[0]
+    kept = [np.array(part) for part in before]
+    network.step(before, 4)
+    assert all(np.array_equal(a, b) for a, b in zip(before, kept, strict=True))
+
+
+def test_a_step_costs_the_same_whatever_the_history(network: HCAGRU, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state has a fixed size, and the kernel is given one event and a work space of the windows' size."""
+    from hcarec.ops import cpu
+
+    w_x, w_h = network.windows
+    seen: list[tuple[tuple[int, ...], ...]] = []
+    kernel = cpu_kernels.encoder("float32")
+
+    def counting(*arguments: Any) -> Any:
+        seen.append(tuple(np.shape(argument) for argument in arguments))
+        return kernel(*arguments)
+
+    monkeypatch.setattr(cpu, "encoder", lambda dtype: counting)
+    for length in (1, 50, 3000):
+        state, _ = network.state_of(np.arange(length) % 60)
+        assert (state.h.shape, state.items.shape, state.hidden.shape) == ((D,), (w_x - 1,), (w_h - 1, D))
+        seen.clear()
+        network.step(state, 5)
+        assert len(seen) == 1
+        if length == 1:
+            first = seen[0]
+        assert seen[0] == first
+    assert max(int(np.prod(shape)) for shape in first[2:]) < 100 * D * (w_x + w_h)
+
+
+# -- recommending ------------------------------------------------------------------------------------------------------
+
+
+def test_k_beyond_the_catalogue_gives_the_catalogue(model: Model, data: Sequences) -> None:
+    found = model.recommend(history(data), k=1000)
+    assert sorted(str(one.item) for one in found) == sorted(data.item_ids.texts())
+    assert all(np.isfinite(one.score) for one in found)
+
+
+@pytest.mark.parametrize("k", [0, -1, 2.5])
+def test_a_k_that_makes_no_sense(model: Model, k: Any) -> None:
+    with pytest.raises(ConfigError, match="k is"):
+        model.recommend([], k=k)
+
+
+def test_seen_items_are_hidden_only_when_asked(model: Model, data: Sequences) -> None:
+    past = history(data)
+    everything = model.recommend(past, k=1000)
+    assert {str(item) for item in past} <= {str(one.item) for one in everything}
+    hidden = model.recommend(past, k=1000, hide_seen=True)
+    assert hidden == [one for one in everything if one.item not in past]
+
+
+def test_allow_and_deny(model: Model, data: Sequences) -> None:
+    past, ids = history(data), list(data.item_ids)
+    everything = model.recommend(past, k=1000)
+    some, bad = ids[5:25], ids[20:30]
+    assert model.recommend(past, k=1000, allow=some) == [one for one in everything if one.item in some]
+    assert model.recommend(past, k=1000, deny=bad) == [one for one in everything if one.item not in bad]
+    assert model.recommend(past, k=1000, allow=[*some, "unknown"], deny=bad) == [one for one in everything if one.item in some and one.item not in bad]
+    assert model.recommend(past, k=5, allow=[]) == []
+
+
+def test_unknown_items_are_skipped(model: Model, data: Sequences) -> None:
+    past = history(data)
+    mixed = ["no such item", *past[:4], "nor this", *past[4:]]
+    assert model.recommend(mixed, k=5) == model.recommend(past, k=5)
+
+
+@pytest.mark.parametrize("past", [[], ["no such item", "nor this"]])
+def test_without_a_known_history_the_popular_items(model: Model, past: list[str], data: Sequences) -> None:
+    found = model.recommend(past, k=10)
+    counts = np.bincount(data.items, minlength=data.n_items)
+    assert {one.basis for one in found} == {"popular"}
+    assert [one.score for one in found] == sorted(counts.tolist(), reverse=True)[:10]
+    assert all(counts[data.item_ids.find(one.item)] == one.score for one in found)
+
+
+def test_every_answer_says_its_basis(trained: Trained, data: Sequences) -> None:
+    bases = {name: {one.basis for one in found.recommend(history(data), k=3)} for name, found in trained.items()}
+    assert bases == {"random": {"random"}, "pop": {"popular"}} | {name: {"personal"} for name in LEARNING}
+
+
+@pytest.mark.parametrize("name", [name for name in KINDS if name != "pop"])
+def test_similar_items(name: str, trained: Trained) -> None:
+    found = trained[name].similar_items(trained[name].item_ids[4], k=8)
+    X = trained[name].item_vectors.astype(np.float64)
+    X = X / np.linalg.norm(X, axis=1, keepdims=True)
+    expected = np.delete(np.argsort(-(X @ X[4])), 0)[:8]
+    assert [one.item for one in found] == [trained[name].item_ids[item] for item in expected]
+    np.testing.assert_allclose([one.score for one in found], (X @ X[4])[expected], rtol=1e-5)
+    with pytest.raises(DataError, match="is not among"):
+        trained[name].similar_items("no such item")
+
+
+def test_pop_knows_nothing_alike(trained: Trained) -> None:
+    with pytest.raises(ConfigError, match="POP"):
+        trained["pop"].similar_items(trained["pop"].item_ids[0])
+
+
+def test_models_by_name() -> None:
+    assert isinstance(make("hca-gru", window_x=2), HCAGRU)
+    with pytest.raises(ConfigError, match="did you mean 'hca-gru'"):
+        make("hcagru")
+    with pytest.raises(ConfigError, match="gru has no attention"):
+        make("gru", window_x=3)
+
+
+# -- save and load -----------------------------------------------------------------------------------------------------
+
+
+def test_a_loaded_model_has_the_same_bits_and_answers(model: Model, data: Sequences, tmp_path: Path) -> None:
+    model.save(tmp_path / "model", b'{"epoch": 1}\n')
+    again = load(tmp_path / "model")
+    assert type(again) is type(model)
+    assert (again.config, again.about) == (model.config, model.about)
+    assert same_bits(again.theta, model.theta)
+    assert list(again.item_ids) == list(model.item_ids)
+    assert [type(item) for item in again.item_ids] == [type(item) for item in model.item_ids]
+    for past in ([], history(data), history(data, 7)[:1]):
+        assert again.recommend(past, k=15) == model.recommend(past, k=15)
+    again.save(tmp_path / "again", b'{"epoch": 1}\n')
+    for path in (tmp_path / "model").iterdir():
+        assert (tmp_path / "again" / path.name).exists()
+    assert same_bits(load(tmp_path / "again").theta, model.theta)
+
+
+def test_the_folder_is_that_of_the_contract(trained: Trained, tmp_path: Path) -> None:
+    import polars as pl
+
+    for name, found in trained.items():
+        found.save(tmp_path / name)
+        files = {path.name for path in (tmp_path / name).iterdir()}
+        assert files == {"model.safetensors", "model.json", "items.parquet", "log.jsonl"} | ({"users.parquet"} if name == "bpr" else set())
+        items = pl.read_parquet(tmp_path / name / "items.parquet")
+        assert items.columns[:2] == ["item_id", "title"]
+        assert items["item_id"].to_list() == [str(item) for item in found.item_ids]
+
+
+def test_saving_never_replaces_what_is_no_model(model: Model, tmp_path: Path) -> None:
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "letters" / "dear.txt").write_text("keep me")
+    with pytest.raises(ModelError, match="not a model folder"):
+        model.save(tmp_path / "letters")
+    assert (tmp_path / "letters" / "dear.txt").read_text() == "keep me"
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(trained: Trained, tmp_path: Path) -> Path:
+    trained["both"].save(tmp_path / "both", b'{"epoch": 1}\n')
+    return tmp_path / "both"
+
+
+@pytest.fixture
+def bpr_folder(trained: Trained, tmp_path: Path) -> Path:
+    trained["bpr"].save(tmp_path / "bpr", b'{"epoch": 1}\n')
+    return tmp_path / "bpr"
+
+
+def refused(folder: Path, match: str) -> str:
+    with pytest.raises(ModelError, match=match) as caught:
+        load(folder)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def rewrite(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Change model.json."""
+    manifest = json.loads((folder / "model.json").read_text())
+    change(manifest)
+    (folder / "model.json").write_text(json.dumps(manifest))
+
+
+def replace(folder: Path, name: str, content: bytes) -> None:
+    """Put another file in place, with a hash that is right, as a forger would."""
+    (folder / name).write_bytes(content)
+    rewrite(folder, lambda manifest: manifest["files"].__setitem__(name, sha256(content).hexdigest()))
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "items.parquet", "users.parquet", "log.jsonl"])
+@pytest.mark.parametrize("where", [0.0, 0.5, 1.0])
+def test_a_flipped_bit_is_found(bpr_folder: Path, file: str, where: float) -> None:
+    content = bytearray((bpr_folder / file).read_bytes())
+    content[int(where * (len(content) - 1))] ^= 4
+    (bpr_folder / file).write_bytes(content)
+    refused(bpr_folder, f"{file}' is not the file that model.json describes")
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "items.parquet", "users.parquet", "log.jsonl"])
+def test_a_short_or_missing_file_is_found(bpr_folder: Path, file: str) -> None:
+    content = (bpr_folder / file).read_bytes()
+    (bpr_folder / file).write_bytes(content[:-1])
+    refused(bpr_folder, f"{file}' is not the file")
+    (bpr_folder / file).unlink()
+    refused(bpr_folder, f"cannot read .*{file}.*not whole")
+
+
+def test_any_flipped_bit_of_model_json_is_refused_or_harmless(folder: Path, trained: Trained) -> None:
+    """What is left after a flip is either refused in one line or loads to the same parameters."""
+    content = (folder / "model.json").read_bytes()
+    random = np.random.default_rng(0)
+    for place in random.integers(len(content), size=60):
+        flipped = bytearray(content)
+        flipped[place] ^= 1 << int(random.integers(8))
+        (folder / "model.json").write_bytes(flipped)
+        try:
+            found = load(folder)
+        except ModelError as error:
+            assert "\n" not in str(error)
+        else:
+            assert same_bits(found.theta, trained["both"].theta)
+
+
+def test_foreign_folders(folder: Path, tmp_path: Path) -> None:
+    refused(tmp_path / "nowhere", "not a model folder")
+    (tmp_path / "empty").mkdir()
+    refused(tmp_path / "empty", "no model.json")
+    for content, match in (
+        (b"", "not valid JSON"),
+        (b"\xff\xfe", "not valid JSON"),
+        (b"{}", "not of the format"),
+        (b"[1, 2]", "not of the format"),
+        (b'{"format": "hcarec-sequences", "schema": 1}', "not of the format"),
+        (b'{"format": "hcarec-model", "schema": 1}', "does not list the files"),
+        (b"[" * 100_000, "not valid JSON"),
+    ):
+        (folder / "model.json").write_bytes(content)
+        refused(folder, match)
+    (folder / "model.json").unlink()
+    refused(folder, "no model.json")
+
+
+def test_a_newer_folder(folder: Path) -> None:
+    rewrite(folder, lambda manifest: manifest.update(schema=99))
+    refused(folder, "schema 99, this hcarec reads 1: update hcarec")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda manifest: manifest.pop("config"),
+        lambda manifest: manifest.update(config=None),
+        lambda manifest: manifest.update(config=[1]),
+        lambda manifest: manifest["config"].update(model="transformer"),
+        lambda manifest: manifest["config"].update(window_x=0),
+        lambda manifest: manifest["config"].update(d="8"),
+        lambda manifest: manifest["config"].update(surprise=1),
+        lambda manifest: manifest.pop("integer_ids"),
+        lambda manifest: manifest.update(integer_ids=3),
+        lambda manifest: manifest.update(files=None),
+        lambda manifest: manifest.update(files={}),
+    ],
+)
+def test_a_manifest_that_makes_no_sense(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    rewrite(folder, change)
+    refused(folder, "model.json|both")
+
+
+class Bomb:
+    """What runs when it is unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.write_text, (self.mark, "executed")
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "items.parquet", "users.parquet"])
+def test_a_pickle_is_never_executed(bpr_folder: Path, file: str, tmp_path: Path) -> None:
+    bomb = pickle.dumps(Bomb(tmp_path / "mark"))
+    replace(bpr_folder, file, bomb)
+    refused(bpr_folder, f"{file}' is not a (safetensors|Parquet) file")
+    assert not (tmp_path / "mark").exists()
+    pickle.loads(bomb)
+    assert (tmp_path / "mark").exists()  # so the bomb was a real one
+
+
+def test_a_pickled_array_is_never_executed(folder: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "array.npy", np.array([Bomb(tmp_path / "mark")], object), allow_pickle=True)
+    replace(folder, "model.safetensors", (tmp_path / "array.npy").read_bytes())
+    refused(folder, "not a safetensors file")
+    assert not (tmp_path / "mark").exists()
+
+
+@pytest.mark.parametrize("name", ["../secret", "/etc/hostname", "sub/../../secret", "model.safetensors\x00.txt", "checkpoint/state"])
+def test_files_outside_the_folder_are_not_looked_at(folder: Path, name: str) -> None:
+    (folder.parent / "secret").write_text("secret")
+    digest = sha256(b"secret").hexdigest()
+    rewrite(folder, lambda manifest: manifest["files"].__setitem__(name, digest))
+    refused(folder, "does not list the files of a model")
+
+
+def test_wrong_names_and_shapes_are_refused(folder: Path) -> None:
+    theta = load_tensors((folder / "model.safetensors").read_bytes())
+    changes: list[dict[str, np.ndarray]] = [
+        {name: value for name, value in theta.items() if name != "V"},
+        theta | {"surprise": np.zeros(3, np.float32)},
+        theta | {"X": theta["X"][:-1]},
+        theta | {"X": theta["X"][:, :-1]},
+        theta | {"U": theta["U"][0]},
+        theta | {"b": theta["b"].T.copy()},
+        {},
+    ]
+    for changed in changes:
+        replace(folder, "model.safetensors", save_tensors(changed))
+        refused(folder, "but this model has")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("letter", ["X", "r_h"])
+def test_numbers_that_are_none_are_refused(folder: Path, letter: str, value: float) -> None:
+    theta = load_tensors((folder / "model.safetensors").read_bytes())
+    theta[letter].flat[-1] = value
+    replace(folder, "model.safetensors", save_tensors(theta))
+    refused(folder, f"{letter} is not finite numbers")
+
+
+def test_tensors_of_another_type_are_refused(folder: Path) -> None:
+    theta = load_tensors((folder / "model.safetensors").read_bytes())
+    replace(folder, "model.safetensors", save_tensors(theta | {"X": theta["X"].astype(np.int32)}))
+    refused(folder, "X is not finite numbers")
+
+
+def test_another_catalogue_is_refused(folder: Path, tmp_path: Path) -> None:
+    import polars as pl
+
+    items = pl.read_parquet(folder / "items.parquet")
+    for changed, match in (
+        (items[:-1], "but this model has"),
+        (items.select("title", "item_id"), "first column item_id"),
+        (items.with_columns(item_id=pl.int_range(items.height)), "first column item_id"),
+    ):
+        changed.write_parquet(tmp_path / "items.parquet")
+        replace(folder, "items.parquet", (tmp_path / "items.parquet").read_bytes())
+        refused(folder, match)
+
+
+def test_files_of_another_model_are_refused(folder: Path, bpr_folder: Path) -> None:
+    shutil.copy(bpr_folder / "model.safetensors", folder / "model.safetensors")
+    refused(folder, "is not the file that model.json describes")
+
+
+def test_the_command_refuses_in_one_line(folder: Path, command: Callable[..., tuple[int, str, str]]) -> None:
+    content = bytearray((folder / "model.safetensors").read_bytes())
+    content[-1] ^= 1
+    (folder / "model.safetensors").write_bytes(content)
+    code, out, err = command("recommend", folder, "--history", "1")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "damaged or changed" in err
