@@ -260,4 +260,5 @@ def _whole_file(target: Path) -> Iterator[Path]:
     except OSError as error:
         raise ModelError(f"cannot write '{target}': {error.strerror or error}; nothing was changed there") from None
     finally:
-        work.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # it is in place, or its folder cannot be entered
+            work.unlink(missing_ok=True)

@@ -48,9 +48,11 @@ def recommend(
     check_threads(threads)
     with working("loading"):
         from hcarec.models import load
+        from hcarec.models.base import check_k
         from hcarec.recommend import open_data, recommend_user
         from hcarec.recommend import recommend as recommend_after
 
+        check_k(k)
         loaded = load(model)
     rules: dict[str, Any] = {"hide_seen": hide_seen, "allow": id_list(loaded, "--allow", allow), "deny": id_list(loaded, "--deny", deny) or ()}
     if similar is not None:
