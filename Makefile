@@ -43,6 +43,7 @@ bench: setup
 
 docs: setup
 	$(PY) docs/make_commands.py
+	$(PY) docs/make_benchmarks.py
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -250,3 +250,43 @@ def test_a_full_disk_leaves_the_old_or_nothing(hcarec: Process, tmp_path: Path) 
         assert rows(Sequences.open(disk / "data")) == [("u", "i", 1)]
     finally:
         subprocess.run(["umount", disk], check=True)
+
+
+def test_mistakes_of_python_users() -> None:
+    from hcarec.errors import ConfigError, InputError
+
+    for frame in ({"user_id": [1], "item_id": [1, 2]}, {"user_id": [1, "x"], "item_id": [1, 2]}, 17, [3]):
+        with pytest.raises(InputError):
+            prepare(frame)
+    good = {"user_id": [1], "item_id": [1], "time": [1]}
+    for settings in ({"session_gap": 1800}, {"min_user_events": "3"}, {"since": object()}, {"no_such": 1}):
+        with pytest.raises(ConfigError):
+            prepare(good, **settings)
+
+
+def test_words_that_look_like_markup_are_shown_as_they_are(command: Command, tmp_path: Path) -> None:
+    log = write(tmp_path / "log.csv", ["user[/b],item_id", "u,i"])
+    code, printed, _ = command("prepare", log, "-o", tmp_path / "out[/b][x]", "--user-col", "user[/b]")
+    assert code == 0
+    assert "user = user[/b]" in printed
+    assert "out[/b][x]" in printed
+
+
+def test_other_peoples_folders_are_left_alone(command: Command, tmp_path: Path) -> None:
+    log = write(tmp_path / "log.csv", [HEADER, "u,i,1"])
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    write(foreign / "sequences.json", "{}")
+    assert command("prepare", log, "-o", foreign)[0] == 2
+    assert command("prepare", log, "-o", tmp_path / "data")[0] == 0
+    write(tmp_path / "data" / "notes.txt", "mine")
+    code, _, error = command("prepare", log, "-o", tmp_path / "data")
+    assert (code, "also holds 'notes.txt'" in error) == (2, True)
+
+
+def test_near_names_are_suggested(command: Command, tmp_path: Path) -> None:
+    assert "did you mean 'retailrocket'?" in refused(command, tmp_path, "retailroket")
+    assert "INPUT is empty" in refused(command, tmp_path, "")
+    assert "encoding 'rot13' is not known" in refused(command, tmp_path, write(tmp_path / "l.csv", [HEADER, "u,i,1"]), "--encoding", "rot13")
+    assert "knob" in refused(command, tmp_path, "synthetic", "--set", "users=abc")
+    assert "JSON array" in refused(command, tmp_path, write(tmp_path / "l.json", '[{"user": 1}]'))

@@ -14,8 +14,9 @@ from conftest import REPOSITORY
 PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
 
 
-def make_commands() -> Any:
-    specification = importlib.util.spec_from_file_location("make_commands", REPOSITORY / "docs" / "make_commands.py")
+def maker(name: str) -> Any:
+    """Import one of the programs that write pages."""
+    specification = importlib.util.spec_from_file_location(name, REPOSITORY / "docs" / f"{name}.py")
     assert specification is not None
     assert specification.loader is not None
     module = importlib.util.module_from_spec(specification)
@@ -25,7 +26,7 @@ def make_commands() -> Any:
 
 def test_every_command_and_option_is_documented() -> None:
     written = (REPOSITORY / "docs" / "commands.md").read_text()
-    for name, command in make_commands().commands().items():
+    for name, command in maker("make_commands").commands().items():
         assert f"## hcarec {name}\n" in written
         assert command.help, f"hcarec {name} has no help"
         section = written.partition(f"## hcarec {name}\n")[2].partition("\n## ")[0]
@@ -38,7 +39,11 @@ def test_every_command_and_option_is_documented() -> None:
 
 
 def test_the_command_page_is_up_to_date() -> None:
-    assert (REPOSITORY / "docs" / "commands.md").read_text() == make_commands().page(), "run make docs"
+    assert (REPOSITORY / "docs" / "commands.md").read_text() == maker("make_commands").page(), "run make docs"
+
+
+def test_the_page_of_benchmarks_is_what_the_results_say() -> None:
+    assert (REPOSITORY / "docs" / "benchmarks.md").read_text() == maker("make_benchmarks").page(), "run make docs"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
@@ -58,7 +63,7 @@ def test_python_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 def test_shell_examples_name_real_commands_and_options(page: Path) -> None:
-    commands = make_commands().commands()
+    commands = maker("make_commands").commands()
     for line in re.findall(r"^ {4}hcarec (.+)$", page.read_text(), flags=re.MULTILINE):
         name, *words = line.partition("#")[0].split()
         assert name in commands, line

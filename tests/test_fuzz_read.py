@@ -19,7 +19,7 @@ from hcarec.data.files import InputFile
 from hcarec.data.read_text import TextReader
 from hcarec.data.scan import AFTER_QUOTE, OK, TOO_FEW, TOO_MANY, UNCLOSED
 
-COUNTS = [300, pytest.param(20_000, marks=pytest.mark.soak)]
+COUNTS = [300, pytest.param(5_000, marks=pytest.mark.soak)]
 HEADER = b"u,i,t\n"
 
 
@@ -129,11 +129,9 @@ def test_garbage_is_accounted_for_row_by_row(count: int, tmp_path: Path, monkeyp
     rng = random.Random(5)
     pieces = [b"a", b"b", b"7", b",", b",", b",", b'"', b"\n", b"\n", b"\r\n", b"\x00", b"\xff", "é".encode(), b" ", b"1e3", b"nan", b"20240102"]
     read = 0
-    for n in range(count // 3):
+    for n in range(count // 10):  # each is written and synced to disk
         file, out = tmp_path / "log.csv", tmp_path / f"data{n % 2}"
-        good = [
-            b"u%d,i%d,%d\n" % (rng.randrange(3), rng.randrange(3), rng.randrange(9)) for _ in range(rng.randint(1, 4))
-        ]  # they also settle the form of the time
+        good = [b"u%d,i%d,%d\n" % (rng.randrange(3), rng.randrange(3), rng.randrange(9)) for _ in range(rng.randint(1, 4))]  # settle the form of time
         file.write_bytes(b"user_id,item_id,timestamp\n" + b"".join(good) + b"".join(rng.choices(pieces, k=rng.randint(1, 60))))
         results = []
         for block in (64, 1 << 16):
@@ -156,7 +154,7 @@ def test_garbage_is_accounted_for_row_by_row(count: int, tmp_path: Path, monkeyp
             assert all(1 <= number <= report["rows"] for number in numbers)
             results.append(data.fingerprint + str(report))
         assert results[0] == results[1]
-    assert read == 2 * (count // 3)  # a good row stands first, so something is always left
+    assert read == 2 * (count // 10)  # a good row stands first, so something is always left
 
 
 def encoded(encoder: Encoder, texts: list[bytes]) -> list[int]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hcarec import synthetic
-from hcarec.train import train
+from hcarec.training import train
 
 CONTENDERS: list[dict[str, Any]] = [
     {"model": "random"},

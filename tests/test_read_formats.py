@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import gzip
 import json
 import lzma
@@ -161,3 +162,50 @@ def test_prepared_set_survives_the_disk(tmp_path: Path) -> None:
     assert again.fingerprint == made.fingerprint == prepare(FRAME).fingerprint
     assert [again.title(again.item_ids.index(item)) for item in "xyz"] == ["An X", "y", "z"]
     again.verify()
+
+
+def test_integer_days_of_typed_columns() -> None:
+    frame = {"user_id": [1, 1], "item_id": [1, 2], "timestamp": [20240502, 20240501]}
+    assert rows(prepare(frame)) == [(1, 2, 1714521600 * 10**6), (1, 1, 1714608000 * 10**6)]
+    assert rows(prepare(frame | {"timestamp": [2024123, 2024122]}, time_format="%Y%j"))[0][1] == 2
+
+
+def test_keys_of_json_lines_may_come_late(tmp_path: Path) -> None:
+    path = write(tmp_path / "log.jsonl", ['{"user": 1, "item": 2}', '{"user": 1, "item": 3, "time": 5}'])
+    assert read_events(path).quarantined == {"missing time": 1}
+
+
+def test_files_with_different_forms_of_time_are_refused(tmp_path: Path) -> None:
+    write(tmp_path / "1.csv", ["user_id,item_id,timestamp", "u,i,2024-05-02"])
+    write(tmp_path / "2.csv", ["user_id,item_id,timestamp", "u,i,1714608000"])
+    with pytest.raises(InputError, match=r"no time in '2.csv' can be read as ISO date"):
+        prepare(tmp_path)
+    pl.DataFrame({"user_id": [1], "item_id": [1], "timestamp": [1704067300]}).write_parquet(tmp_path / "2.parquet")
+    pl.DataFrame({"user_id": [1], "item_id": [1], "timestamp": [datetime.date(2024, 1, 1)]}).write_parquet(tmp_path / "1.parquet")
+    with pytest.raises(InputError, match="mixes dates and numbers"):
+        prepare([tmp_path / "1.parquet", tmp_path / "2.parquet"])
+
+
+def test_a_lazy_frame_is_run_once() -> None:
+    frame = pl.DataFrame({"user_id": range(5000), "item_id": range(5000)}).lazy().group_by("user_id", "item_id").agg(pl.len())
+    assert len(set(rows(prepare(frame)))) == 5000
+
+
+def test_an_output_inside_the_input_is_not_read_again(tmp_path: Path) -> None:
+    write(tmp_path / "log.csv", ["user_id,item_id", "u,i", ",j"])
+    for _ in range(2):
+        assert prepare(tmp_path, tmp_path / "data").n_events == 1
+
+
+def test_a_link_to_a_set_stays_a_link(tmp_path: Path) -> None:
+    prepare(FRAME, tmp_path / "real")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    prepare({"user_id": [1], "item_id": [2]}, tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert Sequences.open(tmp_path / "real").n_events == 1
+
+
+def test_titles_as_json_lines_and_csv(tmp_path: Path) -> None:
+    log = write(tmp_path / "log.csv", ["user_id,item_id", "u,i"])
+    for titles in (write(tmp_path / "t.jsonl", ['{"item_id": "i", "title": "An I"}']), write(tmp_path / "t.csv", ["id;name", "i;An I"])):
+        assert prepare(log, titles=titles).title(0) == "An I"

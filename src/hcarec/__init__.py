@@ -9,16 +9,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hcarec.comparison import compare
     from hcarec.config import Filters, ModelConfig, ReadOptions
     from hcarec.data.prepare import prepare
     from hcarec.data.read import read_events
     from hcarec.data.split import split
     from hcarec.data.synthetic import synthetic
     from hcarec.errors import HcarecError
-    from hcarec.evaluate import evaluate
+    from hcarec.evaluation import evaluate
+    from hcarec.explanation import explain
     from hcarec.models import BPR, GRU, HCAGRU, Pop, Random, load
+    from hcarec.recommendation import recommend
     from hcarec.sequences import Sequences
-    from hcarec.train import train
+    from hcarec.training import train
 
 __version__ = "0.1.0"
 
@@ -33,13 +36,16 @@ _HOME = {
     "Random": "hcarec.models",
     "ReadOptions": "hcarec.config",
     "Sequences": "hcarec.sequences",
-    "evaluate": "hcarec.evaluate",
+    "compare": "hcarec.comparison",
+    "evaluate": "hcarec.evaluation",
+    "explain": "hcarec.explanation",
     "load": "hcarec.models",
     "prepare": "hcarec.data.prepare",
     "read_events": "hcarec.data.read",
+    "recommend": "hcarec.recommendation",
     "split": "hcarec.data.split",
     "synthetic": "hcarec.data.synthetic",
-    "train": "hcarec.train",
+    "train": "hcarec.training",
 }
 
 __all__ = [
@@ -53,10 +59,13 @@ __all__ = [
     "Random",
     "ReadOptions",
     "Sequences",
+    "compare",
     "evaluate",
+    "explain",
     "load",
     "prepare",
     "read_events",
+    "recommend",
     "split",
     "synthetic",
     "train",

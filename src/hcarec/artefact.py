@@ -124,7 +124,7 @@ def read(folder: Path) -> Contents:
             {name: value for name, value in manifest.items() if name not in OWN},
             files.get(LOG, b""),
         )
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise ModelError(f"'{folder / MANIFEST}' does not describe a model ({error}): it is damaged or foreign, train again") from None
     except HcarecError as error:
         raise ModelError(f"'{folder}': {error}") from None
@@ -148,6 +148,11 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise ModelError(f"'{folder}' has model schema {manifest.get('schema')}, this hcarec reads {SCHEMA}: update hcarec or train again")
     if not isinstance(manifest.get("files"), dict) or not {TENSORS, ITEMS} <= set(manifest["files"]) <= {TENSORS, ITEMS, USERS, LOG}:
         raise ModelError(f"'{folder / MANIFEST}' does not list the files of a model: it is damaged or foreign, train again")
+    for name in ("config", "integer_ids", *(name for name in ("data", "protocol", "selection", "metrics", "training") if name in manifest)):
+        if not isinstance(manifest.get(name), dict):
+            raise ModelError(f"'{folder / MANIFEST}': {name} is not an object: it is damaged or foreign, train again")
+    if "protocol" in manifest and not isinstance(manifest["protocol"].get("split"), dict):
+        raise ModelError(f"'{folder / MANIFEST}': protocol.split is not an object: it is damaged or foreign, train again")
     return manifest
 
 
@@ -205,13 +210,21 @@ def _table(content: bytes, path: Path, first: str) -> Any:
         table = pl.read_parquet(io.BytesIO(content))
     except Exception as error:
         raise ModelError(f"'{path}' is not a Parquet file ({str(error).splitlines()[0][:80]}): train again or restore it") from None
-    if not table.columns or table.columns[0] != first or table[first].dtype != pl.String:
+    if not table.columns or table.columns[0] != first or table[first].dtype != pl.String or table[first].has_nulls():
         raise ModelError(f"'{path}' has no first column {first} of texts: train again or restore it")
+    if not table[first].is_unique().all():
+        raise ModelError(f"'{path}' names an {first} twice: train again or restore it")
+    if "title" in table.columns and table["title"].dtype != pl.String:
+        raise ModelError(f"'{path}' has titles that are not texts: train again or restore it")
+    if "events" in table.columns and (not table["events"].dtype.is_integer() or table["events"].has_nulls() or (table["events"] < 0).any()):
+        raise ModelError(f"'{path}' has events that are not counts: train again or restore it")
     return table
 
 
 def _ids(column: Any, integer: bool) -> Ids:
     ids = Ids.of(column.to_list())
+    if integer and not column.str.contains(r"^(0|-?[1-9][0-9]*)$").all():
+        raise ModelError(f"{column.name} is said to be of integers, but is not: train again or restore it")
     return Ids(ids.blob, ids.offsets, bool(integer))
 
 

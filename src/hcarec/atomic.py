@@ -21,7 +21,7 @@ def folder(target: Path) -> Iterator[Path]:
 
     The caller has made sure that an existing `target` may be replaced.
     """
-    target = Path(os.path.abspath(target))
+    target = Path(os.path.realpath(target))  # what a link points at is replaced, the link stays
     target.parent.mkdir(parents=True, exist_ok=True)
     _sweep(target)
     work = target.with_name(f".{target.name}.partial-{os.getpid()}")
@@ -34,20 +34,27 @@ def folder(target: Path) -> Iterator[Path]:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def write_bytes(target: Path, content: bytes) -> None:
-    """Write a file that appears whole or not at all, even if the machine stops in between."""
+@contextlib.contextmanager
+def file(target: Path) -> Iterator[Path]:
+    """Yield a path beside `target` that takes its place when the block ends well, and vanishes when it does not."""
     target = Path(os.path.abspath(target))
     target.parent.mkdir(parents=True, exist_ok=True)
     work = target.with_name(f".{target.name}.partial-{os.getpid()}")
     try:
-        with open(work, "wb") as out:
-            out.write(content)
-            out.flush()
-            os.fsync(out.fileno())
+        yield work
+        with open(work, "rb") as written:
+            os.fsync(written.fileno())
         os.replace(work, target)
         _sync_folder(target.parent)
     finally:
-        work.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # it is in place, or its folder cannot be entered
+            work.unlink(missing_ok=True)
+
+
+def write_bytes(target: Path, content: bytes) -> None:
+    """Write a file that appears whole or not at all, even if the machine stops in between."""
+    with file(target) as work:
+        work.write_bytes(content)
 
 
 def _put_in_place(work: Path, target: Path) -> None:

@@ -71,9 +71,10 @@ class Filters:
     def __post_init__(self) -> None:
         if self.repeats not in REPEATS:
             raise ConfigError(f"repeats '{self.repeats}' is not known: give one of {', '.join(REPEATS)}")
-        for name in ("min_user_events", "min_item_events"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"{name} is {getattr(self, name)}: give 0 or more")
+        for name in ("min_user_events", "min_item_events", "max_user_events"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or value < 0):
+                raise ConfigError(f"{name} is {value!r}: give a whole number of 0 or more")
         if self.max_user_events is not None and self.max_user_events < max(1, self.min_user_events):
             raise ConfigError(f"max_user_events {self.max_user_events} is below min_user_events {max(1, self.min_user_events)}: no user could stay")
         if self.session_gap is not None:
@@ -82,6 +83,7 @@ class Filters:
 
 def seconds(span: str) -> float:
     """Turn a span such as '30m', '1.5h' or '90s' into seconds."""
+    span = str(span)
     parts = _SPAN.findall(span)
     if not parts or _SPAN.sub("", span).strip():
         raise ConfigError(f"'{span}' is not a span of time: write it like 30m, 1.5h, 90s or 1d")

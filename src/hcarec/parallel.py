@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hcarec.sequences import Sequences
-from hcarec.train import Watcher, train
+from hcarec.training import Watcher, train
 
 
 class _Reporter(Watcher):

@@ -18,7 +18,7 @@ from hcarec.errors import ConfigError
 if TYPE_CHECKING:
     from hcarec.data.inspect import Report
     from hcarec.data.statistics import Distribution
-    from hcarec.explain import Explanation
+    from hcarec.explanation import Explanation
 
 FORMATS = ("png", "svg")
 BLUE, ORANGE, BLACK = "#0072B2", "#E69F00", "#333333"

@@ -135,7 +135,7 @@ class Sequences:
             "arrays": {name: {"dtype": array.dtype.str, "shape": list(array.shape)} for name, array in arrays.items()},
             "about": {key: value for key, value in self.about.items() if key != "fingerprint"},
         }
-        (folder / MANIFEST).write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
+        (folder / MANIFEST).write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8", errors="backslashreplace")
 
     @classmethod
     def open(cls, path: str | Path) -> Sequences:
@@ -144,7 +144,7 @@ class Sequences:
         manifest = _read_manifest(folder)
         arrays = {name: _map(folder / f"{name}.npy", spec) for name, spec in manifest["arrays"].items()}
         integer = manifest["integer_ids"]
-        about = {**manifest["about"], "fingerprint": manifest["fingerprint"], "path": str(folder)}
+        about = {**manifest["about"], "fingerprint": manifest["fingerprint"], "path": os.path.abspath(folder)}
         try:
             found = cls(
                 items=arrays["items"],
@@ -168,15 +168,27 @@ class Sequences:
 
 
 def is_prepared(path: Path) -> bool:
-    """Say whether a folder is a prepared data set."""
-    return os.path.isfile(path / MANIFEST)
+    """Say whether a folder is a prepared data set, of whatever version."""
+    try:
+        manifest = json.loads((path / MANIFEST).read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(manifest, dict) and manifest.get("format") == FORMAT
 
 
 def check_replaceable(target: Path) -> None:
     """Refuse to write over anything that is not an earlier prepared set or an empty folder."""
+    if os.path.isdir(target) and os.path.samefile(target, os.curdir):
+        raise DataError(f"'{target}' is the current folder, which cannot be replaced: give -o a folder inside or beside it")
+    if is_prepared(target) and (foreign := sorted(name for name in os.listdir(target) if not _is_ours(name))):
+        raise DataError(f"'{target}' is a prepared data set but also holds '{foreign[0]}', which would be lost: move that away, or choose another -o")
     if not os.path.lexists(target) or is_prepared(target) or (os.path.isdir(target) and os.access(target, os.R_OK) and not os.listdir(target)):
         return
     raise DataError(f"'{target}' exists and is not a prepared data set: choose another -o, or remove it first")
+
+
+def _is_ours(name: str) -> bool:
+    return name.endswith(".npy") or name in (MANIFEST, "quarantine.csv", "inspect.png")
 
 
 def _arrays(data: Sequences) -> dict[str, np.ndarray]:

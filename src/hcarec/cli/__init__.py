@@ -8,6 +8,21 @@ import sys
 
 def main() -> None:
     """Run the command; a user's mistake is one line and exit code 2."""
+    try:
+        _run()
+    except SystemExit as stop:
+        if stop.code == 130:  # Ctrl-C, which typer turns into this
+            print("hcarec: stopped", file=sys.stderr)
+        raise
+    except KeyboardInterrupt:  # before typer was there
+        print("hcarec: stopped", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of our output went away, as in `hcarec .. | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+def _run() -> None:
     from hcarec.cli.app import app
     from hcarec.errors import HcarecError
 
@@ -16,9 +31,3 @@ def main() -> None:
     except HcarecError as error:
         print(f"hcarec: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
-        print("hcarec: stopped", file=sys.stderr)
-        sys.exit(130)
-    except BrokenPipeError:  # the reader of our output went away, as in `hcarec .. | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)

@@ -10,7 +10,13 @@ from typer import Argument, Option
 from hcarec.cli.console import console, emit_json, working
 
 if TYPE_CHECKING:
-    from hcarec.compare import Row
+    from rich.table import Table
+
+    from hcarec.comparison import Comparison, Row
+
+WIDE = 104
+"""Columns that the whole table needs; a narrower terminal gets short verdicts and no relative differences."""
+SHORT = {"B is higher": "B", "A is higher": "A", "no difference shown": "-"}
 
 
 def compare(
@@ -21,28 +27,35 @@ def compare(
 ) -> None:
     """Compare two results user by user: differences (B - A), 95% intervals, p-values; unequal protocols are refused."""
     with working("comparing"):
-        from hcarec.compare import compare as compare_results
+        from hcarec.comparison import compare as compare_results
 
         found = compare_results(a, b, seed=seed)
     if json is not None:
         emit_json(json, found.as_dict())
     if json == "-":
         return
-    from rich.table import Table
-
     shown = console()
     shown.print(f"A: {a} ({found.a})", markup=False)
     shown.print(f"B: {b} ({found.b})", markup=False)
+    shown.print(_table(found, shown.width >= WIDE))
+    shown.print(found.summary, style="bold", markup=False)
+    shown.print("the tests ask whether other users would give the same; another training seed is another matter: train several")
+
+
+def _table(found: Comparison, wide: bool) -> Table:
+    from rich.table import Table
+
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("metric", no_wrap=True)
-    for heading in ("A", "B", "B - A", "95% interval", "relative", "p (Holm)"):
+    for heading in ("A", "B", "B - A", "95% interval", *["relative"] * wide, "p (Holm)"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     for row in found.rows:
-        table.add_row(*_cells(row), style=None if row.verdict == "no difference shown" else "bold")
-    shown.print(table)
-    shown.print(found.summary, style="bold", markup=False)
-    shown.print("the tests ask whether other users would give the same; another training seed is another matter: train several")
+        cells = list(_cells(row))
+        if not wide:
+            cells = [*cells[:5], cells[6], SHORT[row.verdict]]
+        table.add_row(*cells, style=None if row.verdict == "no difference shown" else "bold")
+    return table
 
 
 def _cells(row: Row) -> tuple[str, ...]:

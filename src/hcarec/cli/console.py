@@ -20,11 +20,11 @@ PATIENCE = 1.0
 
 
 def console(stderr: bool = False) -> Console:
-    """Return a console; away from a terminal it is plain text of a fixed width."""
+    """Return a console; away from a terminal it is plain text of a fixed width. What users write is never taken as markup."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
-    return Console(file=stream, highlight=False, soft_wrap=not stream.isatty(), width=None if stream.isatty() else 110)
+    return Console(file=stream, highlight=False, markup=False, soft_wrap=not stream.isatty(), width=None if stream.isatty() else 110)
 
 
 def emit_json(target: str, value: Any) -> None:

@@ -46,7 +46,7 @@ def prepare_default(target: Path) -> Sequences:
         data = run(DEFAULT, target)
     except DownloadError as error:
         shown.print(f"{error}")
-        shown.print("[bold]so the synthetic log serves instead: made here, of no real shop[/bold]")
+        shown.print("so the synthetic log serves instead: made here, of no real shop", style="bold")
         data = run("synthetic", target)
     show(data, target)
     return data
@@ -67,7 +67,7 @@ def _train(data: Sequences, out: Path, seed: int) -> None:
     from rich.table import Table
 
     from hcarec.cli.train_view import LiveTable, span
-    from hcarec.train import train
+    from hcarec.training import train
 
     table = Table(box=None, padding=(0, 3, 0, 0))
     for heading in ("%", *METRICS, "epoch", "training", "events/s"):
@@ -92,8 +92,8 @@ def _use(data: Sequences, out: Path, seed: int) -> None:
     from hcarec.cli.explain_view import render
     from hcarec.cli.recommend import show
     from hcarec.cli.train_view import LiveTable
-    from hcarec.explain import explain
-    from hcarec.train import train
+    from hcarec.explanation import explain
+    from hcarec.training import train
 
     final = out / "model"
     _say(f"hcarec train {out / 'data'} -o {final} --model hca-gru --split none --epochs-from {out / 'hca-gru'}")
@@ -116,4 +116,4 @@ def _ordinary_user(data: Sequences) -> int:
 
 
 def _say(command: str) -> None:
-    console().print(f"\n[bold]$ {command}[/bold]")
+    console().print(f"\n$ {command}", style="bold")

@@ -19,7 +19,7 @@ def evaluate(
     json: Annotated[str | None, Option(metavar="FILE", help="Write the result as JSON to a file, or to standard output with '-'.")] = None,
 ) -> None:
     """Rank the whole catalogue for every test user and print the metrics, under the model's own split and seen rule."""
-    from hcarec.evaluate import evaluate as evaluate_model
+    from hcarec.evaluation import evaluate as evaluate_model
     from hcarec.models import load
     from hcarec.sequences import Sequences
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from hcarec.metrics import KS
 
 if TYPE_CHECKING:
-    from hcarec.evaluate import Result
+    from hcarec.evaluation import Result
 
 _BY_K = {
     "recall": "Recall, pooled",

@@ -25,9 +25,9 @@ def explain(
         raise ConfigError(f"{'neither' if user is None else 'both'} of --history and --user given: give one of them")
     with working("loading"):
         from hcarec.cli.recommend import history_ids
-        from hcarec.explain import explain as explain_after
+        from hcarec.explanation import explain as explain_after
         from hcarec.models import load
-        from hcarec.recommend import open_data
+        from hcarec.recommendation import open_data
 
         loaded = load(model)
         past = history_ids(loaded, history, user, open_data(loaded, data) if user is not None else None)

@@ -10,11 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from hcarec.cli.recommend import printable
-from hcarec.explain import Explanation
+from hcarec.explanation import Explanation
 from hcarec.terminal_plots import bar, heat_colour, heat_row
 
-CELL, WIDEST, LABEL, NAME_LINES = 6, 11, 9, 3
-"""Characters of a cell at least and at most, of the label before a row, and lines for an item's name."""
+CELL, WIDEST, LABEL, NAME_LINES, BAR = 6, 11, 9, 3, 12
+"""Characters of a cell at least and at most, of the label before a row, lines for an item's name, characters of the longest bar."""
 
 
 def render(found: Explanation, console: Console) -> None:
@@ -77,7 +77,7 @@ def _strip(found: Explanation, console: Console, blocks: bool) -> None:
 
 def _short(name: str, width: int) -> str:
     """Break a name into a few short lines; '-' stands for no event."""
-    lines = textwrap.wrap(name, width)[:NAME_LINES] or ["-"]
+    lines = textwrap.wrap(" ".join(word[:width] for word in name.split()), width)[:NAME_LINES] or ["-"]
     return "\n".join(lines)
 
 
@@ -95,11 +95,11 @@ def _events(found: Explanation, blocks: bool) -> Table:
     if found.columns:
         table.add_column("weight", justify="right")
     table.add_column("effect", justify="right")
-    table.add_column("")
+    table.add_column("", min_width=BAR, no_wrap=True)
     most = max((abs(event.effect) for event in found.events), default=0.0)
     for back, event in zip(reversed(range(len(found.events))), found.events, strict=True):
         item = f" ({event.item})" if event.title != str(event.item) else ""
         weight = [f"{event.weight:.2f}"] if event.weight is not None else []
-        strength = bar(abs(event.effect) / most if most else 0.0, 12, blocks)
+        strength = bar(abs(event.effect) / most if most else 0.0, BAR, blocks)
         table.add_row(step_name(back), Text(printable(f"{event.title}{item}")), *weight, f"{event.effect:+.4f}", strength)
     return table

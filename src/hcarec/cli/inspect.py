@@ -30,13 +30,13 @@ def inspect(
         emit_json(json, report.as_dict())
     if json == "-" and plot is None:
         return
-    drawn = draw(report, plot or data / "inspect.png")
     if json != "-":
         from hcarec.cli.inspect_view import render
 
-        shown = console()
-        render(report, shown)
-        shown.print(f"distributions drawn in {drawn}")
+        render(report, console())
+    drawn = draw(report, plot or data / "inspect.png")
+    if json != "-":
+        console().print(f"distributions drawn in {drawn}")
 
 
 def look(sequences: Sequences, seed: int = 0) -> Report:

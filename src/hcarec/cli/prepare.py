@@ -112,7 +112,7 @@ def show(data: Sequences, out: Path) -> None:
             table.add_row(f"- {entry['events']:,}", f"dropped: {entry['what']}" + (f" ({also})" if also else ""))
         for reason, count in report["quarantined"]["reasons"].items():
             table.add_row(f"- {count:,}", f"quarantined: {reason}")
-        table.add_row(f"[bold]{report['kept']:,}[/bold]", "[bold]events kept[/bold]")
+        table.add_row(f"{report['kept']:,}", "events kept", style="bold")
         shown.print(table)
     events = "" if report else f", {data.n_events:,} events"
     shown.print(f"{data.n_users:,} users, {data.n_items:,} items{events}" + (", with item names" if data.titles is not None else ""))
@@ -135,7 +135,7 @@ def show(data: Sequences, out: Path) -> None:
 def _show_source(shown: Any, source: dict[str, Any]) -> None:
     if "licence" not in source:
         return
-    shown.print(f"[bold]{source.get('title', source.get('name'))}[/bold]")
+    shown.print(source.get("title", source.get("name")), style="bold")
     shown.print(f"licence: {source['licence']}")
     for what in ("terms", "citation"):
         if source.get(what):
@@ -158,6 +158,6 @@ def _list(json: str | None) -> None:
     shown = console()
     for one in known.values():
         how = "made here" if one.generated else "fetched and checked" if one.mirrors else "read from your own copy (--raw FILE)"
-        shown.print(f"[bold]{one.name}[/bold]  {one.title}")
+        shown.print(f"{one.name}  {one.title}", style="bold")
         for line in (one.size, f"{one.licence}; {how}"):
             shown.print(f"    {line}", style="dim")

@@ -49,8 +49,8 @@ def recommend(
     with working("loading"):
         from hcarec.models import load
         from hcarec.models.base import check_k
-        from hcarec.recommend import open_data, recommend_user
-        from hcarec.recommend import recommend as recommend_after
+        from hcarec.recommendation import open_data, recommend_user
+        from hcarec.recommendation import recommend as recommend_after
 
         check_k(k)
         loaded = load(model)
@@ -72,7 +72,7 @@ def recommend(
 
 
 def _everybody(model: Model, data: Path | None, out: Path, k: int, rules: dict[str, Any]) -> None:
-    from hcarec.recommend import open_data, recommend_all
+    from hcarec.recommendation import open_data, recommend_all
 
     with _users_done() as progress:
         written = recommend_all(model, open_data(model, data), out, k, progress=progress, **rules)
@@ -85,7 +85,7 @@ def _everybody(model: Model, data: Path | None, out: Path, k: int, rules: dict[s
 
 def history_ids(model: Model, history: str | None, user: str | None, data: Sequences | None) -> list[str | int]:
     """Return the ids of a history, given or a user's; those that the model does not know are named on standard error."""
-    from hcarec.recommend import history_of, unknown_items
+    from hcarec.recommendation import history_of, unknown_items
 
     ids: list[str | int] = history_of(data, user) if user is not None and data is not None else list(parse_ids(history or ""))
     if unknown := unknown_items(model, ids):
@@ -109,7 +109,7 @@ def parse_ids(text: str) -> list[str]:
 
 def id_list(model: Model, option: str, given: str | None) -> list[str] | None:
     """Read an allow-list or a deny-list: a file with an id a line, or ids."""
-    from hcarec.recommend import unknown_items
+    from hcarec.recommendation import unknown_items
 
     if given is None:
         return None

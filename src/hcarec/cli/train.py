@@ -36,7 +36,7 @@ def train(
 ) -> None:
     """Train a model, watching loss and metrics; Ctrl-C stops cleanly, --resume goes on."""
     from hcarec.cli.train_view import LiveTable, show
-    from hcarec.train import train as train_model
+    from hcarec.training import train as train_model
 
     options: dict[str, Any] = {
         "model": model,

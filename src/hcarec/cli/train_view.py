@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from hcarec.cli.console import console
 from hcarec.config import ModelConfig
 from hcarec.errors import ConfigError
-from hcarec.train import Watcher
+from hcarec.training import Watcher
 
 if TYPE_CHECKING:
     from hcarec.models.base import Model, Progress
@@ -53,7 +53,7 @@ class LiveTable(Watcher):
             return
         shown = console(stderr=True)
         where = f", going on in epoch {resumed_at}" if resumed_at else ""
-        shown.print(f"[bold]{config.title}[/bold]: {planned.users:,} users, {planned.items:,} items, {planned.events:,} training events{where}")
+        shown.print(f"{config.title}: {planned.users:,} users, {planned.items:,} items, {planned.events:,} training events{where}", style="bold")
         shown.print(f"about {span(planned.seconds)} and {planned.memory / (1 << 30):.1f} GiB, {planned.parameters:,} parameters")
 
     @contextlib.contextmanager
@@ -129,7 +129,7 @@ def show(model: Model, out: Path) -> None:
         chosen["kind"], "trained on everything"
     )
     epochs = f", epoch {chosen['epoch']} of {about['training']['epochs']} ({how})" if model.config.trains else ""
-    shown.print(f"[bold]{model.config.title}[/bold]{epochs}")
+    shown.print(f"{model.config.title}{epochs}", style="bold")
     if about["metrics"]:
         table = Table(box=None, padding=(0, 3, 0, 0))
         for heading in ("%", "@5", "@10", "@15", "@20"):
@@ -172,7 +172,7 @@ def show_runs(outcomes: list[dict[str, Any]], out: Path) -> None:
         table.add_row(str(outcome["seed"]), str(outcome["selection"]["epoch"]), *(f"{100 * outcome['metrics'][name]:.3f}" for name in names))
     means = [sum(outcome["metrics"][name] for outcome in outcomes) / len(outcomes) for name in names]
     table.add_row("mean", "", *(f"{100 * mean:.3f}" for mean in means), style="bold")
-    shown.print(f"[bold]{outcomes[0]['model']}[/bold], {len(outcomes)} runs")
+    shown.print(f"{outcomes[0]['model']}, {len(outcomes)} runs", style="bold")
     shown.print(table)
     shown.print(f"written to {out}/seed-*")
 

@@ -83,9 +83,9 @@ def _time_range(log: Log, filters: Filters, unit: str | None, done: Cleaning) ->
     if log.times is None or unit is None:
         raise ConfigError("--since and --until need a time column, and the log has none: name it with --time-col, or leave them out")
     if filters.since is not None:
-        done.apply(log, "since", f"before {filters.since}", log.times >= moment(filters.since, unit, "--since"))
+        done.apply(log, "since", f"before {filters.since}", log.times >= moment(str(filters.since), unit, "--since"))
     if filters.until is not None:
-        done.apply(log, "until", f"at or after {filters.until}", log.times < moment(filters.until, unit, "--until"))
+        done.apply(log, "until", f"at or after {filters.until}", log.times < moment(str(filters.until), unit, "--until"))
 
 
 def _of_users(log: Log, users: np.ndarray) -> np.ndarray:

@@ -53,6 +53,8 @@ def find_columns(header: Sequence[str], options: ReadOptions, where: str) -> Col
         raise ConfigError(f"the user column and the item column are both '{user}': give two different columns with --user-col and --item-col")
     if time in (user, item):
         raise ConfigError(f"the time column is also the {'user' if time == user else 'item'} column '{time}': give another --time-col")
+    if event is not None and event in (user, item, time):
+        raise ConfigError(f"the event column '{event}' is also that of the user, the item or the time: give another --event-col")
     back = dict(zip(names, header, strict=True))
     return Columns(back[user], back[item], back[time] if time is not None else None, back[event] if event is not None else None)
 

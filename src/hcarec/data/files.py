@@ -63,6 +63,8 @@ def find_files(given: str | Path) -> list[InputFile]:
             raise InputError(f"'{given}' does not exist: give a file, a folder, a glob, or the name of a known data set ('hcarec prepare --list')")
     except PermissionError as error:
         raise InputError(f"no permission to read '{error.filename or given}'") from None
+    except OSError as error:
+        raise InputError(f"cannot look for '{str(given)[:80]}': {error.strerror}") from None
     return sorted(found, key=lambda file: os.fsencode(file.name))
 
 
@@ -83,8 +85,8 @@ def open_file(file: InputFile) -> Iterator[tuple[BinaryIO, BinaryIO]]:
                 raise InputError(f"'{file.name}' is damaged or cut off: its {kind} stream ends badly ({error}); fetch or copy it again") from None
     except PermissionError:
         raise InputError(f"no permission to read '{file.path}'") from None
-    except IsADirectoryError:
-        raise InputError(f"'{file.path}' is a folder, not a file") from None
+    except OSError as error:
+        raise InputError(f"cannot read '{file.path}': {error.strerror or error}") from None
 
 
 def _decompressed(raw: BinaryIO, kind: str | None) -> contextlib.AbstractContextManager[BinaryIO]:
@@ -114,7 +116,9 @@ def recode(stream: BinaryIO, encoding: str) -> BinaryIO:
     """Return a stream of the same text in UTF-8; bytes that are not in the encoding become invalid UTF-8, to be found later."""
     try:
         decoder = codecs.getincrementaldecoder(encoding)(errors="surrogateescape")
-    except LookupError:
+        if not isinstance(decoder.decode(b""), str):
+            raise LookupError(encoding)
+    except (LookupError, TypeError, ValueError):
         raise InputError(f"encoding '{encoding}' is not known: give a name such as utf-8, latin-1 or utf-16") from None
     return cast(BinaryIO, _Recoded(stream, decoder))
 
@@ -144,7 +148,7 @@ def _walk(folder: Path) -> Iterator[Path]:
         raise error
 
     for root, folders, names in os.walk(folder, onerror=refuse):
-        folders[:] = [name for name in folders if not name.startswith((".", "_"))]
+        folders[:] = [name for name in folders if not name.startswith((".", "_")) and not os.path.isfile(os.path.join(root, name, "sequences.json"))]
         for name in names:
             yield Path(root) / name
 

@@ -48,14 +48,20 @@ def prepare(
     if isinstance(source, str) and _is_known(source):
         known = sources.find(source)
         if known.generated:
+            if raw is not None or titles is not None:
+                raise ConfigError(f"'{known.name}' is made here: it takes no --raw and no --titles")
             return _generated(out, settings)
         obtained = sources.obtain(known, Path(raw) if raw else None, progress=download_progress)
         source, options, filters, about = obtained.paths, obtained.options, obtained.filters, obtained.about
         titles = titles or obtained.titles
     elif raw is not None:
         raise ConfigError("--raw goes with the name of a known data set; give a plain file as INPUT")
+    elif isinstance(source, (str, Path)) and not str(source):
+        raise InputError("INPUT is empty: expected a file, a folder, a glob or a known name")
     elif isinstance(source, (str, Path)) and is_prepared(Path(source)):
         raise InputError(f"'{source}' is a prepared data set already: give the raw log as INPUT")
+    elif isinstance(source, str) and not os.path.exists(source) and (hint := nearest(source, sources.known())):
+        raise InputError(f"'{source}' is neither a file nor a known data set{hint}")
     read_settings, filter_settings = _settings(settings)
     options, filters = dataclasses.replace(options, **read_settings), dataclasses.replace(filters, **filter_settings)
     names = as_titles(titles)
@@ -72,14 +78,13 @@ def prepare(
 def build(events: Events, filters: Filters, about: dict[str, Any] | None = None) -> Sequences:
     """Order, clean and number events."""
     log, user_ids = in_order(events), events.user_ids
-    ties, n_read = tied(log), len(log.items)
     if filters.session_gap is not None:
         if log.times is None:
             raise ConfigError("--session-gap needs a time column, and the log has none: name it with --time-col, or leave it out")
         log, user_ids = cut_into_visits(log, user_ids, seconds(filters.session_gap) * TIME_UNITS[events.time_unit or "s"])
     cleaning = clean(log, filters, len(events.item_ids), events.time_unit)
     before = (about or {}).get("source", {}).get("removed", {})
-    report = _report(events, before, cleaning, log, ties, n_read)
+    report = _report(events, before, cleaning, log)
     if len(log.items) == 0:
         raise InputError(f"no event is left: {_losses(report)}")
     items, item_ids = _number(log.items, events.item_ids)
@@ -105,7 +110,7 @@ def _number(items: np.ndarray, item_ids: Ids) -> tuple[np.ndarray, Ids]:
     return new[items], item_ids.take(np.flatnonzero(present))
 
 
-def _report(events: Events, removed_before: dict[str, int], cleaning: Cleaning, log: Log, ties: int, n_read: int) -> dict[str, Any]:
+def _report(events: Events, removed_before: dict[str, int], cleaning: Cleaning, log: Log) -> dict[str, Any]:
     """Account for every row; `removed_before` are those that a known data set leaves out of its raw file."""
     rows = events.rows + sum(removed_before.values())
     quarantined = sum(events.quarantined.values())
@@ -123,7 +128,7 @@ def _report(events: Events, removed_before: dict[str, int], cleaning: Cleaning, 
         "dropped": dropped,
         "quarantined": {"rows": quarantined, "reasons": events.quarantined},
         "rounds": cleaning.rounds,
-        "ties": {"events": ties, "share": ties / n_read if n_read else 0.0},
+        "ties": {"events": (ties := tied(log)), "share": ties / kept if kept else 0.0},
         "users": int((log.lengths > 0).sum()),
         "items": int(np.count_nonzero(np.bincount(log.items))) if kept else 0,
         "blank_lines": events.blank_lines,
@@ -165,7 +170,10 @@ def _generated(out: str | Path | None, knobs: dict[str, Any]) -> Sequences:
     for name in knobs:
         if name not in known:
             raise ConfigError(f"the synthetic log has no knob '{name}': its knobs are {', '.join(known)}{nearest(name, known)}")
-    data = synthetic(**knobs)
+    try:
+        data = synthetic(**knobs)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"a knob of the synthetic log has a value that it cannot take ({error})") from None
     if out is None:
         return data
     with _folder(Path(out)) as work:

@@ -19,7 +19,7 @@ from hcarec.data.quarantine import Quarantine
 from hcarec.data.read_frame import FrameReader, from_python, open_table
 from hcarec.data.read_json import JsonReader, looks_like_json
 from hcarec.data.read_text import EmptyFile, TextReader
-from hcarec.data.scan import MISSING_ITEM, MISSING_USER, OK, check_ids
+from hcarec.data.scan import BAD_TIME, MISSING_ITEM, MISSING_USER, OK, check_ids
 from hcarec.data.times import TimeFormat, detect, join, judge_unit
 from hcarec.errors import InputError
 from hcarec.ids import Ids
@@ -81,6 +81,7 @@ class _Collector:
         self._columns: Columns | None = None
         self._format: TimeFormat | None = TimeFormat(options.time_format) if options.time_format else None
         self._unit = options.time_unit
+        self._dated: bool | None = None
         self._parts: list[tuple[np.ndarray, np.ndarray, np.ndarray | None]] = []
         self._rows = self._blank = self._other = 0
         self._files: list[str] = []
@@ -110,9 +111,12 @@ class _Collector:
             )
         running: list[Future[np.ndarray]] = []
         times: np.ndarray | None = None
+        good = bad_times = 0
         for batch in _checked(reader):
             batch_times = self._times(batch, reader.columns)
             self._aside.take(batch, name)
+            good += int((batch.status == OK).sum())
+            bad_times += int((batch.status == BAD_TIME).sum())
             self._rows += len(batch)
             self._blank += batch.blank_lines
             self._keep_wanted_kinds(batch)
@@ -123,6 +127,10 @@ class _Collector:
             if told:
                 told()
         self._store(running, times)
+        if self._files and bad_times and not good and self._format is not None:
+            raise InputError(
+                f"no time in '{name}' can be read as {self._format.kind}, as in the files before it: bring them to one form, or prepare them apart"
+            )
 
     def _store(self, running: list[Future[np.ndarray]], times: np.ndarray | None) -> None:
         if running:
@@ -139,9 +147,10 @@ class _Collector:
             times, unit = self._format.parse(texts.text, texts.starts, texts.ends, batch.status), self._format.unit
         else:
             times, unit = batch.time, batch.time_unit
-        if self._unit is None or (unit is not None and not self._parts):
-            self._unit = unit or judge_unit(times[batch.status == OK])
-        elif unit is not None and unit != self._unit:
+        if self._dated is None:
+            self._dated = unit is not None
+            self._unit = unit or self._unit
+        elif self._dated != (unit is not None):
             raise InputError(f"column '{columns.time}' mixes dates and numbers: bring them to one form")
         return times
 
@@ -163,8 +172,9 @@ class _Collector:
         times = join([part[2] for part in self._parts if part[2] is not None]) if self._columns.time else None
         if self._options.events and len(user) == 0 and self._other:
             raise InputError(f"no event is of type {' or '.join(self._options.events)}; the types are {', '.join(list(self._kinds.ids().texts())[:10])}")
+        unit = None if times is None else self._unit or judge_unit(times[:: max(1, len(times) // 100_000)])
         return Events(
-            user, item, times, self._unit if times is not None else None, self._format.kind if self._format and times is not None else None,
+            user, item, times, unit, self._format.kind if self._format and times is not None else None,
             self._users.ids(), self._items.ids(), self._columns, self._rows, self._blank, self._other, dict(self._aside.counts), self._files, self._empty,
         )  # fmt: skip
 
@@ -185,6 +195,7 @@ def _open_reader(file: InputFile, stream: BinaryIO, raw: BinaryIO, options: Read
 
 def _checked(reader: Any) -> Iterator[Batch]:
     for batch in reader:
-        for column, missing in ((batch.user, MISSING_USER), (batch.item, MISSING_ITEM)):
-            check_ids(column.text, column.starts, column.ends, batch.status, missing)
+        for column, missing in ((batch.user, MISSING_USER), (batch.item, MISSING_ITEM), (batch.event, OK)):
+            if column is not None:
+                check_ids(column.text, column.starts, column.ends, batch.status, missing)
         yield batch

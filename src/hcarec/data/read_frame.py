@@ -31,6 +31,7 @@ class FrameReader:
     def __init__(self, table: pl.LazyFrame | pl.DataFrame, options: ReadOptions, where: str) -> None:
         self._table = table.lazy()
         self._where = where
+        self._time_format = options.time_format
         self.header = _names(self._table, where)
         self.columns = find_columns(self.header, options, where)
 
@@ -47,7 +48,7 @@ class FrameReader:
         status = fresh_status(frame.height)
         user = _id_column(frame[self.columns.user], status, MISSING_USER, self._where)
         item = _id_column(frame[self.columns.item], status, MISSING_ITEM, self._where)
-        time, unit = _time_column(frame[self.columns.time], status, self._where) if self.columns.time else (None, None)
+        time, unit = _time_column(frame[self.columns.time], status, self._where, self._time_format) if self.columns.time else (None, None)
         event = _texts(_as_string(frame[self.columns.event])) if self.columns.event else None
 
         def content(n: int) -> str:
@@ -85,15 +86,26 @@ def open_table(file: InputFile, stream: BinaryIO, head: bytes) -> pl.LazyFrame:
     return table
 
 
-def from_python(frame: Any) -> pl.DataFrame | pl.LazyFrame:
+def from_python(frame: Any) -> pl.DataFrame:
     """Turn a frame of Polars, pandas, Arrow, or anything that speaks Arrow's protocol, into one of Polars."""
     import polars as pl
 
-    if isinstance(frame, (pl.DataFrame, pl.LazyFrame)):
+    if isinstance(frame, pl.DataFrame):
         return frame
+    if isinstance(frame, pl.LazyFrame):
+        return _collect(frame, "the frame")  # once: run for every batch, a query may give its rows in another order each time
+    try:
+        return _from_others(frame)
+    except (pl.exceptions.PolarsError, TypeError, ValueError) as error:
+        raise InputError(f"cannot read events from this {type(frame).__name__} ({str(error).splitlines()[0][:120]}): give columns of one type each") from None
+
+
+def _from_others(frame: Any) -> pl.DataFrame:
+    import polars as pl
+
     if isinstance(frame, dict):
         return pl.DataFrame(frame)
-    if type(frame).__module__.partition(".")[0] == "pandas":
+    if type(frame).__module__.partition(".")[0] == "pandas" and hasattr(frame, "columns"):
         try:
             return pl.from_pandas(frame, include_index=False, nan_to_null=True)
         except ImportError:  # without pyarrow only plain columns can be taken over at once
@@ -133,6 +145,9 @@ def _id_column(column: pl.Series, status: np.ndarray, missing: int, where: str) 
         column = column.fill_nan(None).cast(pl.Int64)
     elif not (column.dtype.is_integer() or column.dtype in (pl.String, pl.Categorical, pl.Enum, pl.Binary, pl.Null) or column.dtype.is_decimal()):
         raise InputError(f"{where}: column '{column.name}' is of type {column.dtype}: ids must be texts or integers")
+    if column.dtype == pl.Binary:
+        status[column.is_null().to_numpy()] = missing
+        return Texts.of([None if value is None else value.decode(errors="surrogateescape") for value in column], integer=False)
     integer = column.dtype.is_integer()
     text = _as_string(column)
     status[text.is_null().to_numpy()] = missing
@@ -141,10 +156,12 @@ def _id_column(column: pl.Series, status: np.ndarray, missing: int, where: str) 
     return texts
 
 
-def _time_column(column: pl.Series, status: np.ndarray, where: str) -> tuple[Texts | np.ndarray, str | None]:
+def _time_column(column: pl.Series, status: np.ndarray, where: str, time_format: str | None) -> tuple[Texts | np.ndarray, str | None]:
     import polars as pl
 
     kind = column.dtype
+    if kind.is_integer() and (time_format is not None or _are_days(column)):
+        column, kind = column.cast(pl.String), pl.String()
     if kind == pl.String or isinstance(kind, (pl.Categorical, pl.Enum)):
         return _texts(_as_string(column)), None
     status[column.is_null().to_numpy() & (status == 0)] = MISSING_TIME
@@ -153,9 +170,9 @@ def _time_column(column: pl.Series, status: np.ndarray, where: str) -> tuple[Tex
             column = column.dt.convert_time_zone("UTC")
         return column.dt.epoch("us").fill_null(0).to_numpy(), "us"
     if kind.is_integer():
-        if kind in (pl.UInt64, pl.Int128):
-            status[(column > 2**63 - 1).fill_null(False).to_numpy() & (status == 0)] = BAD_TIME
-        return column.cast(pl.Int64, strict=False).fill_null(0).to_numpy(), None
+        narrow = column.cast(pl.Int64, strict=False)  # what does not fit 64 bits becomes null
+        status[narrow.is_null().to_numpy() & (status == 0)] = BAD_TIME
+        return narrow.fill_null(0).to_numpy(), None
     if kind.is_float() or kind.is_decimal():
         values = column.cast(pl.Float64).fill_null(np.nan).to_numpy()
         finite = np.isfinite(values)
@@ -166,11 +183,17 @@ def _time_column(column: pl.Series, status: np.ndarray, where: str) -> tuple[Tex
     raise InputError(f"{where}: column '{column.name}' is of type {kind}: a time must be a number, a date or a text")
 
 
+def _are_days(column: pl.Series) -> bool:
+    """Say whether integers look like yyyymmdd: as seconds since 1970 these would all lie in a few days of that year."""
+    known = column.drop_nulls().head(2000)
+    return bool(len(known)) and bool(known.is_between(19000101, 22001231).mean() > 0.5)  # type: ignore[operator]
+
+
 def _as_string(column: pl.Series) -> pl.Series:
     import polars as pl
 
     if column.dtype == pl.Binary:
-        return pl.Series(column.name, [None if value is None else value.decode(errors="surrogateescape") for value in column], dtype=pl.String)
+        return pl.Series(column.name, [None if value is None else value.decode(errors="backslashreplace") for value in column], dtype=pl.String)
     return column.cast(pl.String)
 
 

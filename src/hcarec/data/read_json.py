@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
@@ -17,6 +18,8 @@ from hcarec.data.scan import BAD_JSON
 from hcarec.errors import InputError
 
 LINES = 200_000
+HEAD = 1000
+"""Lines that are looked at to find out which keys there are."""
 
 
 class JsonReader:
@@ -64,16 +67,20 @@ class JsonReader:
         return Batch(user, item, time, event, status, row, content)
 
     def _find_header(self) -> list[str]:
-        """Return the keys of the first object; lines before it wait for the first batch."""
+        """Return the keys of the first objects, in order; these lines wait for the first batch."""
+        keys: dict[str, None] = {}
         for line in self._lines:
             self._waiting.append(line)
-            try:
-                return list(self._decode(line))
-            except (msgspec.DecodeError, RecursionError):
-                if len(self._waiting) > 1000:
-                    break
+            with contextlib.suppress(msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+                keys |= dict.fromkeys(self._decode(line))
+            if len(self._waiting) >= HEAD:
+                break
+        if keys:
+            return list(keys)
         if not self._waiting:
             raise EmptyFile(self._file.name)
+        if self._waiting[0].lstrip().startswith(b"["):
+            raise InputError(f"'{self._file.name}' is a JSON array: write it as JSON lines, one object a line")
         raise InputError(f"'{self._file.name}' holds no JSON object in its first {len(self._waiting):,} lines: expected one object a line")
 
 

@@ -56,7 +56,7 @@ class TextReader:
         while True:
             capacity = max(1024, (self._filled - begin) // 8)
             starts, ends = (np.zeros((capacity, self._n_wanted), np.int32) for _ in range(2))
-            rows, status, escaped = np.zeros((capacity, 2), np.int32), np.zeros(capacity, np.uint8), np.zeros(capacity, np.bool_)
+            rows, status, escaped = np.zeros((capacity, 2), np.int32), np.zeros(capacity, np.uint8), np.zeros((capacity, self._n_wanted), np.bool_)
             n, begin, blank = scan_rows(
                 self._buffer, begin, self._filled, self._final, delimiter, self.quotes, self._slots, starts, ends, rows, status, escaped
             )
@@ -70,10 +70,11 @@ class TextReader:
                 begin = 0
 
     def _batch(self, n: int, row: int, blank: int, starts: np.ndarray, ends: np.ndarray, rows: np.ndarray, status: np.ndarray, escaped: np.ndarray) -> Batch:
-        text = self._buffer
+        text = fields = self._buffer
         if escaped.any():
-            unescape(text, starts, ends, status, escaped)
-        columns = [Texts(text, np.ascontiguousarray(starts[:, k]), np.ascontiguousarray(ends[:, k])) for k in range(self._n_wanted)]
+            fields = text.copy()  # the rows stay as they were, for the quarantine
+            unescape(fields, starts, ends, status, escaped)
+        columns = [Texts(fields, np.ascontiguousarray(starts[:, k]), np.ascontiguousarray(ends[:, k])) for k in range(self._n_wanted)]
         user, item, *others = columns
         time = others.pop(0) if self.columns.time is not None else None
         event = others.pop(0) if self.columns.event is not None else None
@@ -120,6 +121,8 @@ class TextReader:
         end = text.find(b"\n", begin)
         while 0 <= end < len(text) and text[begin:end].count(b'"') % 2 and self.options.quotes:
             end = text.find(b"\n", end + 1)
+        if end < 0 and len(text) == 1 << 20:
+            raise InputError(f"the first line of '{self.file.name}' is longer than a megabyte: this is no table of events (are its line ends missing?)")
         end = len(text) if end < 0 else end
         self._header_end = min(end + 1, self._filled)
         return text[begin:end].decode(errors="replace").rstrip("\r")

@@ -45,7 +45,7 @@ def scan_rows(
 
     `slots` (n_fields,) says for every field which output column takes it, or -1; `starts`, `ends` (capacity, wanted)
     take its place in the text, `rows` (capacity, 2) that of the row, `status` (capacity,) what is wrong with it,
-    `escaped` (capacity,) whether a wanted field holds doubled quotes. Return rows found, the place where the next
+    `escaped` (capacity, wanted) whether that field holds doubled quotes. Return rows found, the place where the next
     row begins, and the number of blank lines passed over.
     """
     n_fields, capacity, n, blank = len(slots), len(status), 0, 0
@@ -53,18 +53,17 @@ def scan_rows(
     place = begin
     while place < end and n < capacity:
         row_begin = place
-        field, state, has_escape = 0, OK, False
+        field, state = 0, OK
         at_end_of_row = False
         while not at_end_of_row:
             if quotes and place < end and text[place] == _QUOTE:
                 field_begin, place, doubled, closed = _quoted(text, place, end)
                 field_end = place - 1
-                if not closed or (place >= end and not final):
-                    if not final and end - row_begin < LONGEST_QUOTED_ROW:
-                        return n, row_begin, blank
-                    if not closed:
-                        state = UNCLOSED
-                        break
+                if place - row_begin > LONGEST_QUOTED_ROW or (not closed and final):
+                    state = UNCLOSED
+                    break
+                if not final and place >= end:
+                    return n, row_begin, blank
                 if place < end and not _ends_field(text, place, end, delimiter):
                     state = AFTER_QUOTE
             else:
@@ -84,7 +83,7 @@ def scan_rows(
             if field < n_fields and slots[field] >= 0:
                 starts[n, slots[field]] = field_begin
                 ends[n, slots[field]] = field_end
-                has_escape |= doubled
+                escaped[n, slots[field]] = doubled
             field += 1
             if not at_end_of_row:
                 place += len(delimiter)
@@ -102,7 +101,7 @@ def scan_rows(
         if state == OK and field != n_fields:
             state = TOO_FEW if field < n_fields else TOO_MANY
         rows[n, 0], rows[n, 1] = row_begin, row_end
-        status[n], escaped[n] = state, has_escape
+        status[n] = state
         n += 1
     return n, min(place, end), blank
 
@@ -143,10 +142,10 @@ def _ends_field(text: Any, place: int, end: int, delimiter: Any) -> bool:
 
 @njit(nogil=True, cache=True)
 def unescape(text: Any, starts: Any, ends: Any, status: Any, escaped: Any) -> None:
-    """Turn doubled quotes of the wanted fields into single ones, in place."""
+    """Turn the doubled quotes of wanted fields that stand in quotes into single ones, in place."""
     for n in range(len(escaped)):
-        if escaped[n] and status[n] == OK:
-            for column in range(starts.shape[1]):
+        for column in range(starts.shape[1]):
+            if escaped[n, column] and status[n] == OK:
                 into = starts[n, column]
                 place, end = into, ends[n, column]
                 while place < end:

@@ -58,7 +58,7 @@ def detect(text: np.ndarray, starts: np.ndarray, ends: np.ndarray, status: np.nd
         return TimeFormat(NUMBER)
     tokens = [text[starts[n] : ends[n]].tobytes() for n in sample]
     days = sum(len(token.strip()) == 8 and token.strip().isdigit() and _is_day(token.strip()) for token in tokens)
-    if days == len(tokens) or (days > 0.9 * len(tokens)):
+    if days > 0.5 * len(tokens):
         return TimeFormat(DAY)
     numbers = sum(bool(_FLOAT.fullmatch(token)) for token in tokens)
     trial, times = np.zeros(len(sample), np.uint8), np.zeros(len(sample), np.int64)
@@ -101,10 +101,10 @@ def show(time: float, unit: str | None) -> str:
     try:
         seconds = float(time) / TIME_UNITS[unit or "s"]
         if abs(seconds) < 1e8:  # before 1973: most likely a counter, not a date
-            return f"{time:g}"
+            return f"{time:.12g}"
         return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S")
     except (OverflowError, ValueError, OSError):
-        return f"{time:g}"
+        return f"{time:.12g}"
 
 
 def _is_day(token: bytes) -> bool:
@@ -257,6 +257,10 @@ def _parse_iso(text: Any, starts: Any, ends: Any, status: Any, times: Any) -> No
         if status[n] != OK:
             continue
         place, end = starts[n], ends[n]
+        while place < end and text[place] == 32:
+            place += 1
+        while end > place and text[end - 1] == 32:
+            end -= 1
         if place == end:
             status[n] = MISSING_TIME
             continue
@@ -296,7 +300,7 @@ def _parse_iso(text: Any, starts: Any, ends: Any, status: Any, times: Any) -> No
                 offset_hour = _digits(text, place + 1, end, 2)
                 behind = place + 4 if place + 3 < end and text[place + 3] == 58 else place + 3
                 offset_minute = _digits(text, behind, end, 2) if behind < end else 0
-                if offset_hour < 0 or offset_minute < 0:
+                if offset_hour < 0 or offset_hour > 23 or offset_minute < 0 or offset_minute > 59:
                     continue
                 micro -= np.int64(sign * (offset_hour * 3600 + offset_minute * 60)) * 1_000_000
                 place = min(end, behind + 2)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ def read_titles(path: str | Path, options: ReadOptions | None = None) -> dict[st
     titles: dict[str, str] = {}
     rows = _rows(file, options or ReadOptions())
     header = next(rows, None)
-    if header is None:
+    if not header:
         raise InputError(f"titles file '{path}' is empty: expected a column of item ids and one of names")
     item, name = _place(header, _ITEMS, "item ids", path), _place(header, _NAMES, "names", path)
     for row in rows:
@@ -46,9 +48,26 @@ def _rows(file: InputFile, options: ReadOptions) -> Iterator[list[str]]:
             return
         text = io.TextIOWrapper(stream, encoding=options.encoding, errors="replace", newline="")
         first = text.readline().lstrip("\ufeff")
+        if first.lstrip().startswith("{"):
+            yield from _objects(itertools.chain([first], text), file.name)
+            return
         delimiter = options.delimiter or max(",\t;|", key=first.count)
-        yield from csv.reader([first], delimiter=delimiter)
-        yield from csv.reader(text, delimiter=delimiter)
+        try:
+            yield from csv.reader(itertools.chain([first] if first else [], text), delimiter=delimiter)
+        except csv.Error as error:
+            raise InputError(f"titles file '{file.name}' cannot be read: {error}") from None
+
+
+def _objects(lines: Iterable[str], name: str) -> Iterator[list[str]]:
+    """Yield JSON lines as rows, the keys of the first as header."""
+    try:
+        objects = (json.loads(line) for line in lines if line.strip())
+        first = next(objects)
+        yield list(first)
+        yield [_text(first[key]) for key in first]
+        yield from ([_text(one.get(key)) for key in first] for one in objects)
+    except (ValueError, AttributeError, TypeError):
+        raise InputError(f"titles file '{name}' is not JSON lines, one object a line") from None
 
 
 def _text(value: Any) -> str:

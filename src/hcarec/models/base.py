@@ -105,7 +105,7 @@ class Model(ABC):
                 yield now
 
     def fit(self, data: Sequences, *, epochs: int | None = None, seed: int = 0, progress: Callable[[Progress], None] | None = None) -> Self:
-        """Train on all of `data`; for splits, selection and checkpoints use `hcarec.train`."""
+        """Train on all of `data`; for splits, selection and checkpoints use `hcarec.training`."""
         if epochs is not None:
             self.config = replace(self.config, epochs=epochs)
         self.adopt(data, np.asarray(data.items))
@@ -135,14 +135,16 @@ class Model(ABC):
         """Return the k best items (n, k) of every vector (n, d) and their scores; -1 where there are fewer."""
         if self._packed is None:
             self._packed = pack(self.item_vectors)
-        found = rank(H, self.item_vectors, self.tie_rank, k, hidden=hidden, allowed=allowed, packed=self._packed, threads=threads)
+        found = rank(H, self.item_vectors, self.tie_rank, min(k, len(self.item_ids)), hidden=hidden, allowed=allowed, packed=self._packed, threads=threads)
         return found.items, found.scores
 
     _packed: np.ndarray | None = None
 
     def popular(self, k: int, hidden: Ragged | None = None, allowed: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return the k items that occur most in training, (1, k), and how often."""
-        found = rank(np.ones((1, 1), np.float32), self.item_events.astype(np.float32)[:, None], self.tie_rank, k, hidden=hidden, allowed=allowed)
+        found = rank(
+            np.ones((1, 1), np.float32), self.item_events.astype(np.float32)[:, None], self.tie_rank, min(k, len(self.item_ids)), hidden=hidden, allowed=allowed
+        )
         return found.items, found.scores
 
     def recommend(
@@ -180,7 +182,7 @@ class Model(ABC):
         index = self.item_ids.index(item)
         X = self.item_vectors.astype(np.float32)
         X = X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), np.float32(1e-12))
-        found = rank(X[index : index + 1], X, self.tie_rank, k, hidden=(np.array([index], np.int32), np.array([0, 1])))
+        found = rank(X[index : index + 1], X, self.tie_rank, min(k, len(X)), hidden=(np.array([index], np.int32), np.array([0, 1])))
         return self.named(found.items[0], found.scores[0], "similar")
 
     def title(self, item: int) -> str:

@@ -12,16 +12,14 @@ from typing import Any
 
 import numpy as np
 from numba import types
-from numba.extending import register_jitable
 
 from hcarec.ops import layout
 from hcarec.ops.compiled import array, compiled
 from hcarec.ops.cpu_backward import correct
+from hcarec.ops.cpu_forward import copy_row, padded
 from hcarec.ops.negatives import bitmap, draw, draw_user, known_items, stream
 from hcarec.ops.parameters import Theta, Trained
 from hcarec.ops.simd import constant, load, pointer, scalar, spread, store, total
-
-padded = register_jitable(layout.padded)
 
 
 @cache
@@ -34,16 +32,6 @@ def trainer(dtype: str) -> Any:
         _trainer,
         types.void(table, table, *space, *data, number, number, number, types.boolean, array("float64"), array("int64")),
     )
-
-
-@register_jitable(error_model="numpy")
-def copy_row(S, to, table, at, d):
-    """Copy one row of d numbers; the padding after it stays as it is."""
-    whole = d - d % 8
-    for k in range(0, whole, 8):
-        store(S, to + k, load(table, at + k))
-    for k in range(whole, d):
-        S[to + k] = table[at + k]
 
 
 def _trainer(sources: int) -> Any:

@@ -20,17 +20,23 @@ even, padded, record, stride, level_h = map(register_jitable, (layout.even, layo
 
 
 @register_jitable(error_model="numpy")
+def copy_row(S, to, table, at, d):
+    """Copy one row of d numbers; the padding after it stays as it is."""
+    whole = d - d % 8
+    for k in range(0, whole, 8):
+        store(S, to + k, load(table, at + k))
+    for k in range(whole, d):
+        S[to + k] = table[at + k]
+
+
+@register_jitable(error_model="numpy")
 def gather(S, field, first, table, items, begin, count, d, D):
     """Copy the item rows items[begin:begin + count] into a field, from row `first` on, padded with zeros."""
-    LD, whole = record(D), d - d % 8
+    LD = record(D)
     for t in range(count):
-        to, item = (first + t) * LD + field * D, items[begin + t] * d
-        for k in range(0, whole, 8):
-            store(S, to + k, load(table, item + k))
-        if whole < D:
-            store(S, to + whole, constant(S, 0))
-        for k in range(whole, d):
-            S[to + k] = table[item + k]
+        to = (first + t) * LD + field * D
+        store(S, to + D - 8, constant(S, 0))
+        copy_row(S, to, table, items[begin + t] * d, d)
 
 
 @register_jitable(error_model="numpy")

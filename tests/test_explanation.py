@@ -24,7 +24,7 @@ from hcarec.ids import Ids
 from hcarec.plots import attention as draw
 from hcarec.terminal_plots import heat_colour, heat_row, shade
 
-verbs: Any = import_module("hcarec.explain")  # the package's own name `explain` is the function
+verbs: Any = import_module("hcarec.explanation")  # the package's own name `explain` is the function
 Command = Callable[..., tuple[int, str, str]]
 WINDOWS = [(1, 1), (4, 1), (1, 3), (4, 3), (2, 6)]
 

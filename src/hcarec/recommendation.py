@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from hcarec import atomic
 from hcarec.data.split import Part
 from hcarec.errors import ConfigError, DataError, ModelError
-from hcarec.evaluate import resplit, take
+from hcarec.evaluation import resplit, take
 from hcarec.models import BPR, Model
 from hcarec.models.base import Recommendation, check_k
 from hcarec.sequences import Sequences
@@ -112,8 +111,11 @@ def recommend_all(
             if progress:
                 progress(done, data.n_users)
 
-    with _whole_file(target) as work:
-        getattr(register_io_source(frames, schema=schema), FORMATS[target.suffix.lower()])(work)
+    try:
+        with atomic.file(target) as work:
+            getattr(register_io_source(frames, schema=schema), FORMATS[target.suffix.lower()])(work)
+    except OSError as error:
+        raise ModelError(f"cannot write '{target}': {error.strerror or error}; nothing was changed there") from None
     return Written(**counts)
 
 
@@ -245,20 +247,3 @@ def _histories(data: Sequences, places: np.ndarray, begin: int, end: int) -> Rag
     items = places[np.asarray(data.items[offsets[0] : offsets[-1]])]
     kept = np.concatenate([np.zeros(1, np.int64), np.cumsum(items >= 0)])
     return items[items >= 0], kept[offsets - offsets[0]]
-
-
-@contextlib.contextmanager
-def _whole_file(target: Path) -> Iterator[Path]:
-    """Yield a path beside `target` that takes its place when the block ends well, and vanishes when it does not."""
-    work = target.with_name(f".{target.name}.partial-{os.getpid()}")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        yield work
-        with open(work, "rb") as written:
-            os.fsync(written.fileno())
-        os.replace(work, target)
-    except OSError as error:
-        raise ModelError(f"cannot write '{target}': {error.strerror or error}; nothing was changed there") from None
-    finally:
-        with contextlib.suppress(OSError):  # it is in place, or its folder cannot be entered
-            work.unlink(missing_ok=True)

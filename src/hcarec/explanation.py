@@ -14,7 +14,7 @@ import numpy as np
 from hcarec.errors import ConfigError
 from hcarec.models import HCAGRU, Model
 from hcarec.models.base import Recommendation
-from hcarec.recommend import unknown_items
+from hcarec.recommendation import unknown_items
 from hcarec.topk import pair_scores
 
 LEAST = 5

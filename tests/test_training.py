@@ -20,10 +20,10 @@ from conftest import REPOSITORY
 from hcarec import Sequences, load, synthetic
 from hcarec.data.split import split
 from hcarec.errors import ConfigError, ModelError
-from hcarec.evaluate import evaluate, evaluate_part
+from hcarec.evaluation import evaluate, evaluate_part
 from hcarec.models.base import CHUNK
 from hcarec.plan import check_fits, plan
-from hcarec.train import Watcher, train
+from hcarec.training import Watcher, train
 
 Process = Callable[..., subprocess.CompletedProcess[str]]
 TRAINED = ["bpr", "gru", "hca-gru"]
@@ -266,7 +266,7 @@ import sys
 from pathlib import Path
 import hcarec.checkpoint as checkpoint
 from hcarec import Sequences
-from hcarec.train import Watcher, train
+from hcarec.training import Watcher, train
 
 class Tell(Watcher):
     def chunk(self, now, events_per_second):

@@ -21,7 +21,7 @@ from hcarec.checkpoint import Checkpoint
 from hcarec.config import SELECTIONS, ModelConfig
 from hcarec.data.split import Part, Split, split
 from hcarec.errors import ConfigError, ModelError, ProtocolError, nearest
-from hcarec.evaluate import evaluate_part
+from hcarec.evaluation import evaluate_part, finite
 from hcarec.models import Model, make
 from hcarec.models.base import CHUNK, Progress, RanAway
 from hcarec.plan import Plan, check_fits, plan
@@ -279,11 +279,6 @@ class _Run:
         if self.out is not None and (finished or state.chosen is not None):
             model.save(self.out, "".join(json.dumps(record) + "\n" for record in state.log).encode())
         return model
-
-
-def finite(metrics: dict[str, float]) -> dict[str, float | None]:
-    """Replace what is not a number, which JSON cannot say, by null."""
-    return {name: float(value) if math.isfinite(value) else None for name, value in metrics.items()}
 
 
 def _checked(settings: dict[str, Any]) -> dict[str, Any]:

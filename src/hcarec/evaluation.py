@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +35,7 @@ class Result:
 
     def as_dict(self) -> dict[str, Any]:
         """Return one flat object: the metrics, then the protocol."""
-        head = {"model": self.model, **self.metrics}
+        head = {"model": self.model, **finite(self.metrics)}
         return head | {"protocol": self.protocol, "protocol_fingerprint": protocols.fingerprint(self.protocol), "about": self.about}
 
     def save(self, path: str | Path) -> None:
@@ -51,6 +53,11 @@ class Result:
             atomic.write_bytes(path, (json.dumps(self.as_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
         except OSError as error:
             raise ModelError(f"cannot write '{path}': {error.strerror}") from None
+
+
+def finite(metrics: Mapping[str, float | None]) -> dict[str, float | None]:
+    """Replace what is not a number, which JSON cannot say, by null."""
+    return {name: float(value) if value is not None and math.isfinite(value) else None for name, value in metrics.items()}
 
 
 def users_file(path: Path) -> Path:

@@ -23,7 +23,7 @@ from hcarec.errors import ConfigError, DataError, ModelError
 from hcarec.ids import Ids
 from hcarec.models import Model
 
-verbs: Any = import_module("hcarec.recommend")  # the package's own name `recommend` is the function
+verbs: Any = import_module("hcarec.recommendation")  # the package's own name `recommend` is the function
 Command = Callable[..., tuple[int, str, str]]
 
 

@@ -136,7 +136,8 @@ def sign_flip(d: np.ndarray, *, flips: int = FLIPS, seed: int = 0) -> np.ndarray
     size = max(1, ROOM // max(len(d), 1))
     for begin in range(0, flips, size):
         count = min(size, flips - begin)
-        coins = np.unpackbits(np.frombuffer(random.bytes(count * -(-len(d) // 8)), np.uint8).reshape(count, -1), axis=1)[:, : len(d)]
+        thrown = np.frombuffer(random.bytes(8 * count * -(-len(d) // 64)), np.uint8)  # whole words, so that `size` changes nothing
+        coins = np.unpackbits(thrown.reshape(count, -1), axis=1)[:, : len(d)]
         sums = d.sum(0) - 2 * (coins.astype(np.float64) @ d)
         reached += (np.abs(sums) >= found).sum(0)
     return (reached + 1) / (flips + 1)  # what was found is one of the ways that the coins can fall
