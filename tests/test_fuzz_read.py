@@ -14,7 +14,7 @@ from hcarec import HcarecError, prepare
 from hcarec.config import ReadOptions
 from hcarec.data import read_text
 from hcarec.data.batches import Texts, fresh_status
-from hcarec.data.encode import Encoder, _home, _key
+from hcarec.data.encode import Encoder, _hash
 from hcarec.data.files import InputFile
 from hcarec.data.read_text import TextReader
 from hcarec.data.scan import AFTER_QUOTE, OK, TOO_FEW, TOO_MANY, UNCLOSED
@@ -191,26 +191,28 @@ def test_the_encoder_grows_through_many_long_and_short_ids() -> None:
     assert encoded(encoder, texts[::-1]) == [table[text] for text in texts[::-1]]
 
 
-def key_of(text: bytes) -> int:
-    return int(_key(np.frombuffer(text, np.uint8), 0, len(text)))
+def hash_of(text: bytes) -> int:
+    padded = text.ljust(16, b"\0")
+    first, second = np.uint64(int.from_bytes(padded[:8], "little")), np.uint64(int.from_bytes(padded[8:16], "little"))
+    return int(_hash(first, second, np.frombuffer(text, np.uint8), 0, len(text)))
 
 
 def test_ids_that_fall_on_one_slot_stay_apart() -> None:
     mask = len(Encoder()._slots) - 1
     by_slot: dict[int, list[bytes]] = {}
     for n in range(60_000):
-        text = b"%d" % n if n % 2 else b"a-longer-id-%d" % n
-        by_slot.setdefault(int(_home(key_of(text), mask)), []).append(text)
+        text = b"%d" % n if n % 2 else b"a-much-longer-id-%d" % n
+        by_slot.setdefault(hash_of(text) & mask, []).append(text)
     crowded = max(by_slot.values(), key=len)
     assert len(crowded) > 20
     assert encoded(Encoder(), crowded + crowded) == [*range(len(crowded)), *range(len(crowded))]
 
 
-def test_equal_hashes_of_different_ids_are_told_apart() -> None:
+@pytest.mark.parametrize(("known", "other"), [(b"first-of", b"other-of"), (b"the-same-sixteen-first", b"the-same-sixteen-other"), (b"a" * 16, b"a" * 17)])
+def test_equal_hashes_of_different_ids_are_told_apart(known: bytes, other: bytes) -> None:
     encoder = Encoder()
-    assert encoded(encoder, [b"first-of-two"]) == [0]
-    slot = int(np.flatnonzero(encoder._slots[:, 1] == 0)[0])
-    encoder._slots[slot] = -1
-    forged = key_of(b"other-of-two")  # as if both had the same hash
-    encoder._slots[_home(forged, len(encoder._slots) - 1)] = forged, 0
-    assert encoded(encoder, [b"other-of-two", b"other-of-two"]) == [1, 1]
+    assert encoded(encoder, [known]) == [0]
+    encoder._slots[:] = 0
+    forged = hash_of(other)  # as if both had the same hash
+    encoder._slots[forged & (len(encoder._slots) - 1)] = np.uint64((forged >> 32 << 32) | 1)
+    assert encoded(encoder, [other, other]) == [1, 1]

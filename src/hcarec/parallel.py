@@ -5,10 +5,10 @@ from __future__ import annotations
 import multiprocessing
 import os
 import queue
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hcarec.sequences import Sequences
 from hcarec.training import Watcher, train
@@ -17,23 +17,30 @@ from hcarec.training import Watcher, train
 class _Reporter(Watcher):
     """Send how far a run is to the process that began it."""
 
-    def __init__(self, run: int, epochs: int, messages: Any) -> None:
-        self._run, self._epochs, self._messages = run, epochs, messages
+    def __init__(self, job: int, messages: Any) -> None:
+        self._job, self._epochs, self._messages = job, 0, messages
 
     def planned(self, planned: Any, config: Any, resumed_at: int | None) -> None:
         self._epochs = config.epochs
 
     def epoch(self, record: dict[str, Any], best: bool) -> None:
-        self._messages.put((self._run, record["epoch"], self._epochs))
+        self._messages.put((self._job, record["epoch"], self._epochs))
 
 
-def train_several(data: Path, out: Path, seeds: list[int], options: dict[str, Any], told: Callable[[int, int, int], None]) -> list[dict[str, Any]]:
-    """Train one model per seed into `out`/seed-N; return what became of each, in the order of the seeds."""
+class Job(NamedTuple):
+    """One run: where its model goes, and what `train` is given (model, seed, windows, ..)."""
+
+    out: Path
+    options: dict[str, Any]
+
+
+def train_several(data: Path, jobs: Sequence[Job], told: Callable[[int, int, int], None] | None = None) -> list[dict[str, Any]]:
+    """Train many models at once; return what became of each, in the order of the jobs. `told` hears of (job, epoch, epochs)."""
     context = multiprocessing.get_context("spawn")
-    with context.Manager() as manager, ProcessPoolExecutor(min(len(seeds), cores()), mp_context=context) as pool:
+    with context.Manager() as manager, ProcessPoolExecutor(min(len(jobs), cores()), mp_context=context) as pool:
         messages = manager.Queue()
-        running = [pool.submit(_one, data, out / f"seed-{seed}", seed, options, run, messages) for run, seed in enumerate(seeds)]
-        _listen(running, messages, told)
+        running = [pool.submit(_one, data, job, number, messages) for number, job in enumerate(jobs)]
+        _listen(running, messages, told or (lambda job, epoch, epochs: None))
         return [future.result() for future in running]
 
 
@@ -42,8 +49,9 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _one(data: Path, out: Path, seed: int, options: dict[str, Any], run: int, messages: Any) -> dict[str, Any]:
-    model = train(Sequences.open(data), out, seed=seed, watch=_Reporter(run, 0, messages), **{**options, "threads": options.get("threads") or 1})
+def _one(data: Path, job: Job, number: int, messages: Any) -> dict[str, Any]:
+    options = {**job.options, "threads": job.options.get("threads") or 1}
+    model = train(Sequences.open(data), job.out, watch=_Reporter(number, messages), **options)
     return {"model": model.config.title, **model.about}
 
 

@@ -76,10 +76,11 @@ def train(
 
 def _several(data: Path, out: Path, runs: int, first_seed: int, options: dict[str, Any], json: str | None) -> None:
     from hcarec.cli.train_view import show_runs, watch_runs
-    from hcarec.parallel import train_several
+    from hcarec.parallel import Job, train_several
 
+    jobs = [Job(out / f"seed-{seed}", {**options, "seed": seed}) for seed in range(first_seed, first_seed + runs)]
     with watch_runs(runs) as told:
-        outcomes = train_several(data, out, list(range(first_seed, first_seed + runs)), options, told)
+        outcomes = train_several(data, jobs, told)
     if json is not None:
         emit_json(json, outcomes)
     if json != "-":

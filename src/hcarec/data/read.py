@@ -19,7 +19,7 @@ from hcarec.data.quarantine import Quarantine
 from hcarec.data.read_frame import FrameReader, from_python, open_table
 from hcarec.data.read_json import JsonReader, looks_like_json
 from hcarec.data.read_text import EmptyFile, TextReader
-from hcarec.data.scan import BAD_TIME, MISSING_ITEM, MISSING_USER, OK, check_ids
+from hcarec.data.scan import BAD_TIME, MISSING_ITEM, MISSING_USER, OK, check_ids, is_plain
 from hcarec.data.times import TimeFormat, detect, join, judge_unit
 from hcarec.errors import InputError
 from hcarec.ids import Ids
@@ -194,8 +194,9 @@ def _open_reader(file: InputFile, stream: BinaryIO, raw: BinaryIO, options: Read
 
 
 def _checked(reader: Any) -> Iterator[Batch]:
+    """Yield batches with rows marked whose ids cannot be used."""
     for batch in reader:
         for column, missing in ((batch.user, MISSING_USER), (batch.item, MISSING_ITEM), (batch.event, OK)):
             if column is not None:
-                check_ids(column.text, column.starts, column.ends, batch.status, missing)
+                check_ids(column.text, column.starts, column.ends, batch.status, missing, is_plain(column.text))
         yield batch

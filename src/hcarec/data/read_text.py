@@ -13,10 +13,11 @@ from hcarec.config import ReadOptions
 from hcarec.data.batches import Batch, Texts
 from hcarec.data.columns import Columns, find_columns
 from hcarec.data.files import InputFile, recode
-from hcarec.data.scan import delimiter_bytes, scan_rows, unescape
+from hcarec.data.scan import delimiter_bytes, scan_plain_rows, scan_rows, unescape
 from hcarec.errors import InputError
 
-BLOCK = 16 << 20
+BLOCK = 4 << 20
+QUOTE = ord('"')
 _CANDIDATES = (",", "\t", ";", "|", "::")
 
 
@@ -52,16 +53,13 @@ class TextReader:
 
     def __iter__(self) -> Iterator[Batch]:
         row, begin = 1, self._begin
-        delimiter = delimiter_bytes(self.delimiter)
         while True:
-            capacity = max(1024, (self._filled - begin) // 8)
-            starts, ends = (np.zeros((capacity, self._n_wanted), np.int32) for _ in range(2))
-            rows, status, escaped = np.zeros((capacity, 2), np.int32), np.zeros(capacity, np.uint8), np.zeros((capacity, self._n_wanted), np.bool_)
-            n, begin, blank = scan_rows(
-                self._buffer, begin, self._filled, self._final, delimiter, self.quotes, self._slots, starts, ends, rows, status, escaped
-            )
+            capacity, wanted = max(1024, (self._filled - begin) // 8), self._n_wanted
+            starts, ends = (np.empty((wanted, capacity), np.int32) for _ in range(2))
+            rows, status, escaped = np.empty((2, capacity), np.int32), np.empty(capacity, np.uint8), np.zeros((wanted, capacity), np.bool_)
+            n, begin, blank = self._scan(begin, starts, ends, rows, status, escaped)
             if n or blank:
-                yield self._batch(n, row, blank, starts[:n], ends[:n], rows[:n], status[:n], escaped[:n])
+                yield self._batch(row, blank, starts[:, :n], ends[:, :n], rows[:, :n], status[:n], escaped[:, :n])
             row += n
             if n < capacity:
                 if self._final and begin >= self._filled:
@@ -69,20 +67,27 @@ class TextReader:
                 self._shift(begin)
                 begin = 0
 
-    def _batch(self, n: int, row: int, blank: int, starts: np.ndarray, ends: np.ndarray, rows: np.ndarray, status: np.ndarray, escaped: np.ndarray) -> Batch:
+    def _batch(self, row: int, blank: int, starts: np.ndarray, ends: np.ndarray, rows: np.ndarray, status: np.ndarray, escaped: np.ndarray) -> Batch:
         text = fields = self._buffer
         if escaped.any():
             fields = text.copy()  # the rows stay as they were, for the quarantine
             unescape(fields, starts, ends, status, escaped)
-        columns = [Texts(fields, np.ascontiguousarray(starts[:, k]), np.ascontiguousarray(ends[:, k])) for k in range(self._n_wanted)]
+        columns = [Texts(fields, starts[k], ends[k]) for k in range(self._n_wanted)]
         user, item, *others = columns
         time = others.pop(0) if self.columns.time is not None else None
         event = others.pop(0) if self.columns.event is not None else None
 
         def content(n: int) -> str:
-            return text[rows[n, 0] : rows[n, 1]].tobytes().decode(errors="backslashreplace")
+            return text[rows[0, n] : rows[1, n]].tobytes().decode(errors="backslashreplace")
 
         return Batch(user, item, time, event, status, row, content, blank_lines=blank)
+
+    def _scan(self, begin: int, starts: np.ndarray, ends: np.ndarray, rows: np.ndarray, status: np.ndarray, escaped: np.ndarray) -> tuple[int, int, int]:
+        """Scan what the buffer holds, by the quicker way where there is nothing to quote."""
+        delimiter = delimiter_bytes(self.delimiter)
+        if len(delimiter) == 1 and not (self.quotes and (self._buffer[begin : self._filled] == QUOTE).any()):
+            return scan_plain_rows(self._buffer, begin, self._filled, self._final, int(delimiter[0]), self._slots, starts, ends, rows, status)
+        return scan_rows(self._buffer, begin, self._filled, self._final, delimiter, self.quotes, self._slots, starts, ends, rows, status, escaped)
 
     # -- the buffer ----------------------------------------------------------------------------------------------
 

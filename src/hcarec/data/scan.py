@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from hcarec.data.words import bytes_equal, lowest_bit, repeated, word_at
+
 OK, TOO_FEW, TOO_MANY, UNCLOSED, AFTER_QUOTE, MISSING_USER, MISSING_ITEM, BAD_TEXT, NUL, BAD_TIME, MISSING_TIME, BAD_JSON = range(12)
 """What can be wrong with a row."""
 
@@ -43,9 +45,9 @@ def scan_rows(
 ) -> tuple[int, int, int]:  # fmt: skip
     """Scan whole rows of `text[begin:end]` into the output arrays until one of them is full.
 
-    `slots` (n_fields,) says for every field which output column takes it, or -1; `starts`, `ends` (capacity, wanted)
-    take its place in the text, `rows` (capacity, 2) that of the row, `status` (capacity,) what is wrong with it,
-    `escaped` (capacity, wanted) whether that field holds doubled quotes. Return rows found, the place where the next
+    `slots` (n_fields,) says for every field which output column takes it, or -1; `starts`, `ends` (wanted, capacity)
+    take its place in the text, `rows` (2, capacity) that of the row, `status` (capacity,) what is wrong with it,
+    `escaped` (wanted, capacity) whether that field holds doubled quotes. Return rows found, the place where the next
     row begins, and the number of blank lines passed over.
     """
     n_fields, capacity, n, blank = len(slots), len(status), 0, 0
@@ -81,9 +83,9 @@ def scan_rows(
                 if at_end_of_row and field_end > field_begin and text[field_end - 1] == _RETURN:
                     field_end -= 1
             if field < n_fields and slots[field] >= 0:
-                starts[n, slots[field]] = field_begin
-                ends[n, slots[field]] = field_end
-                escaped[n, slots[field]] = doubled
+                starts[slots[field], n] = field_begin
+                ends[slots[field], n] = field_end
+                escaped[slots[field], n] = doubled
             field += 1
             if not at_end_of_row:
                 place += len(delimiter)
@@ -98,12 +100,74 @@ def scan_rows(
         if row_end == row_begin:
             blank += 1
             continue
+        for missing in range(field, n_fields):
+            if slots[missing] >= 0:
+                starts[slots[missing], n], ends[slots[missing], n], escaped[slots[missing], n] = 0, 0, False
         if state == OK and field != n_fields:
             state = TOO_FEW if field < n_fields else TOO_MANY
-        rows[n, 0], rows[n, 1] = row_begin, row_end
+        rows[0, n], rows[1, n] = row_begin, row_end
         status[n] = state
         n += 1
     return n, min(place, end), blank
+
+
+@njit(nogil=True, cache=True)
+def scan_plain_rows(
+    text: Any, begin: int, end: int, final: bool, delimiter: int, slots: Any, starts: Any, ends: Any, rows: Any, status: Any
+) -> tuple[int, int, int]:  # fmt: skip
+    """Do the same for text without quotes and with a delimiter of one byte, eight bytes at a time."""
+    n_fields, capacity = len(slots), len(status)
+    n = blank = field = 0
+    row_begin: Any = begin
+    field_begin: Any = begin
+    place = begin
+    marks, newlines = repeated(delimiter), repeated(_NEWLINE)
+    while place < end and n < capacity:
+        if place + 8 <= end:
+            word = word_at(text, place)
+            found = bytes_equal(word, marks) | bytes_equal(word, newlines)
+            width = 8
+        else:  # the last few bytes, one by one; the end of a file ends its last row
+            width = 1
+            found = np.uint64(0x80) if text[place] == delimiter or text[place] == _NEWLINE else np.uint64(0)
+        while found and n < capacity:
+            at: Any = place + np.intp(lowest_bit(found) >> np.uint64(3))
+            found &= found - np.uint64(1)
+            at_end_of_row = text[at] == _NEWLINE
+            field_end = at - 1 if at_end_of_row and at > field_begin and text[at - 1] == _RETURN else at
+            if field < n_fields and slots[field] >= 0:
+                starts[slots[field], n], ends[slots[field], n] = field_begin, field_end
+            field += 1
+            field_begin = at + 1
+            if at_end_of_row:
+                if field == 1 and field_end == row_begin:
+                    blank += 1
+                else:
+                    _end_row(n, row_begin, field_end, field, slots, starts, ends, rows, status)
+                    n += 1
+                row_begin, field = at + 1, 0
+        place += width
+    if final and n < capacity and row_begin < end:
+        field_end = end - 1 if end > field_begin and text[end - 1] == _RETURN else end
+        if field < n_fields and slots[field] >= 0:
+            starts[slots[field], n], ends[slots[field], n] = field_begin, field_end
+        if field > 0 or field_end > row_begin:
+            _end_row(n, row_begin, field_end, field + 1, slots, starts, ends, rows, status)
+            n += 1
+        else:
+            blank += 1
+        row_begin = end
+    return n, row_begin, blank
+
+
+@njit(nogil=True, cache=True)
+def _end_row(n: int, begin: int, end: int, fields: int, slots: Any, starts: Any, ends: Any, rows: Any, status: Any) -> None:
+    """Note where a plain row stands and whether its number of fields is right; fields that are missing are empty."""
+    rows[0, n], rows[1, n] = begin, end
+    status[n] = OK if fields == len(slots) else TOO_FEW if fields < len(slots) else TOO_MANY
+    for missing in range(fields, len(slots)):
+        if slots[missing] >= 0:
+            starts[slots[missing], n], ends[slots[missing], n] = 0, 0
 
 
 @njit(nogil=True, cache=True)
@@ -143,28 +207,28 @@ def _ends_field(text: Any, place: int, end: int, delimiter: Any) -> bool:
 @njit(nogil=True, cache=True)
 def unescape(text: Any, starts: Any, ends: Any, status: Any, escaped: Any) -> None:
     """Turn the doubled quotes of wanted fields that stand in quotes into single ones, in place."""
-    for n in range(len(escaped)):
-        for column in range(starts.shape[1]):
-            if escaped[n, column] and status[n] == OK:
-                into = starts[n, column]
-                place, end = into, ends[n, column]
+    for column in range(len(starts)):
+        for n in range(len(status)):
+            if escaped[column, n] and status[n] == OK:
+                into = starts[column, n]
+                place, end = into, ends[column, n]
                 while place < end:
                     text[into] = text[place]
                     place += 2 if text[place] == _QUOTE and place + 1 < end and text[place + 1] == _QUOTE else 1
                     into += 1
-                ends[n, column] = into
+                ends[column, n] = into
 
 
 @njit(nogil=True, cache=True)
-def check_ids(text: Any, starts: Any, ends: Any, status: Any, missing: int) -> None:
-    """Mark rows whose id is missing, holds a NUL byte or is not UTF-8."""
+def check_ids(text: Any, starts: Any, ends: Any, status: Any, missing: int, plain: bool) -> None:
+    """Mark rows whose id is missing, holds a NUL byte or is not UTF-8; in `plain` text only the first can be."""
     for n in range(len(status)):
         if status[n] != OK:
             continue
         place, end = starts[n], ends[n]
         if place >= end:
             status[n] = missing
-        while place < end:
+        while place < end and not plain:
             c = text[place]
             if c == 0:
                 status[n] = NUL
@@ -200,6 +264,11 @@ def _utf8_width(text: Any, place: int, end: int) -> int:
     if (c == 0xE0 and second < 0xA0) or (c == 0xED and second > 0x9F) or (c == 0xF0 and second < 0x90) or (c == 0xF4 and second > 0x8F):
         return 0
     return width
+
+
+def is_plain(text: np.ndarray) -> bool:
+    """Say whether a whole buffer is ASCII without NUL, so that its ids need not be looked at byte by byte."""
+    return len(text) == 0 or (int(text.max()) < 0x80 and int(text.min()) > 0)
 
 
 def delimiter_bytes(delimiter: str) -> np.ndarray:

@@ -126,22 +126,27 @@ def _parse_numbers(text: np.ndarray, starts: np.ndarray, ends: np.ndarray, statu
             whole[n], kind[n] = value, _WHOLE
         else:
             broken[n], kind[n] = value, _FRACTION
-    return join([whole[kind != _FRACTION], broken[kind == _FRACTION]], np.concatenate([np.flatnonzero(kind != _FRACTION), np.flatnonzero(kind == _FRACTION)]))
+    fractions = kind == _FRACTION
+    if not fractions.any():
+        return whole
+    _check_exact(whole[~fractions])
+    return np.where(fractions, broken, whole.astype(np.float64))
 
 
-def join(parts: list[np.ndarray], order: np.ndarray | None = None) -> np.ndarray:
-    """Put times together, as integers where all are; `order` (n,) says where each of them belongs."""
-    parts = [part for part in parts if len(part)] or parts[:1]
+def join(parts: list[np.ndarray]) -> np.ndarray:
+    """Put times together, as integers where all are."""
     if any(part.dtype == np.float64 for part in parts):
-        if any(part.dtype == np.int64 and int(np.abs(part).max()) > 1 << 53 for part in parts):
-            raise InputError("the time column mixes fractions with integers beyond 2^53, which would lose their order: bring them to one form")
+        for part in parts:
+            if part.dtype == np.int64:
+                _check_exact(part)
         parts = [part.astype(np.float64) for part in parts]
-    joined = np.concatenate(parts)
-    if order is None:
-        return joined
-    placed = np.empty_like(joined)
-    placed[order] = joined
-    return placed
+    return np.concatenate(parts)
+
+
+def _check_exact(integers: np.ndarray) -> None:
+    """Refuse integers that floats could not tell apart."""
+    if len(integers) and int(np.abs(integers).max()) > 1 << 53:
+        raise InputError("the time column mixes fractions with integers beyond 2^53, which would lose their order: bring them to one form")
 
 
 def _slow_number(token: bytes) -> int | float | None:
