@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
+import pty
 import random
 import signal
 import subprocess
@@ -300,3 +302,34 @@ def test_several_seeds_at_once(stored: Path, tmp_path: Path, hcarec: Process) ->
     assert [outcome["seed"] for outcome in outcomes] == [0, 1]
     alone = train(Sequences.open(stored), model="gru", epochs=2, seed=1)
     assert outcomes[1]["metrics"] == alone.about["metrics"]
+
+
+def test_tensorboard_asks_for_its_package(stored: Path, tmp_path: Path, hcarec: Process) -> None:
+    if importlib.util.find_spec("tensorboard") is not None:
+        pytest.skip("tensorboard is installed")
+    done = hcarec("train", stored, "-o", tmp_path / "m", "--tensorboard", tmp_path / "t", code=2)
+    assert done.stderr == "hcarec: --tensorboard needs the package tensorboard, which is not installed: pip install tensorboard\n"
+
+
+def test_a_terminal_shows_the_table(stored: Path, tmp_path: Path) -> None:
+    """On a terminal the plan, the figures of epochs and the time left are drawn; nothing of it goes to standard output."""
+    master, slave = pty.openpty()
+    command_line = [sys.executable, "-m", "hcarec", "train", str(stored), "-o", str(tmp_path / "m"), "--model", "gru", "--epochs", "3", "--json", "-"]
+    with subprocess.Popen(command_line, stdout=subprocess.PIPE, stderr=slave, text=True, env={**os.environ, "TERM": "xterm", "COLUMNS": "120"}) as run:
+        os.close(slave)
+        seen = b""
+        while True:
+            try:
+                block = os.read(master, 65536)
+            except OSError:  # the other end is closed
+                break
+            if not block:
+                break
+            seen += block
+        output, _ = run.communicate(timeout=60)
+    os.close(master)
+    assert run.returncode == 0
+    assert json.loads(output)["metrics"]["ndcg@20"] > 0
+    drawn = seen.decode(errors="replace")
+    for expected in ("training events", "GiB", "events/s", "ndcg@20", "left of 3 epochs"):
+        assert expected in drawn, drawn

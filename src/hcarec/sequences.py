@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -121,12 +122,14 @@ class Sequences:
     def write_into(self, folder: Path) -> None:
         """Write the files of a prepared set into an existing folder."""
         arrays = _arrays(self)
-        for name, array in arrays.items():
-            np.save(folder / f"{name}.npy", array, allow_pickle=False)
+        with ThreadPoolExecutor(1) as other:
+            fingerprint = other.submit(self._hash)
+            for name, array in arrays.items():
+                np.save(folder / f"{name}.npy", array, allow_pickle=False)
         manifest = {
             "format": FORMAT,
             "version": VERSION,
-            "fingerprint": self._hash(),
+            "fingerprint": fingerprint.result(),
             "users": self.n_users,
             "items": self.n_items,
             "events": self.n_events,

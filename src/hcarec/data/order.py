@@ -14,10 +14,13 @@ import numpy as np
 from numba import njit
 
 from hcarec.data.read import Events
+from hcarec.data.words import fetch_soon
 from hcarec.ids import Ids
 
 _FEW = 24
 """Up to this many events an insertion sort is quicker than a merge sort."""
+_AHEAD = 24
+"""Rows ahead whose place is fetched while others are written."""
 
 
 @dataclass
@@ -95,6 +98,8 @@ def _by_user(user: Any, column: Any, offsets: Any) -> Any:
     sorted_column = np.empty_like(column)
     cursor = offsets.copy()
     for n in range(len(user)):
+        if n + _AHEAD < len(user):
+            fetch_soon(sorted_column, cursor[user[n + _AHEAD]])
         place = cursor[user[n]]
         sorted_column[place] = column[n]
         cursor[user[n]] = place + 1

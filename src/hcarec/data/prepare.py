@@ -84,11 +84,11 @@ def build(events: Events, filters: Filters, about: dict[str, Any] | None = None)
         log, user_ids = cut_into_visits(log, user_ids, seconds(filters.session_gap) * TIME_UNITS[events.time_unit or "s"])
     cleaning = clean(log, filters, len(events.item_ids), events.time_unit)
     before = (about or {}).get("source", {}).get("removed", {})
-    report = _report(events, before, cleaning, log)
-    if len(log.items) == 0:
-        raise InputError(f"no event is left: {_losses(report)}")
     items, item_ids = _number(log.items, events.item_ids)
     kept = np.flatnonzero(log.lengths)
+    report = _report(events, before, cleaning, log) | {"users": len(kept), "items": len(item_ids)}
+    if len(log.items) == 0:
+        raise InputError(f"no event is left: {_losses(report)}")
     about = {
         **(about or {}),
         "columns": {role: name for role, name in dataclasses.asdict(events.columns).items() if name is not None},
@@ -129,8 +129,6 @@ def _report(events: Events, removed_before: dict[str, int], cleaning: Cleaning, 
         "quarantined": {"rows": quarantined, "reasons": events.quarantined},
         "rounds": cleaning.rounds,
         "ties": {"events": (ties := tied(log)), "share": ties / kept if kept else 0.0},
-        "users": int((log.lengths > 0).sum()),
-        "items": int(np.count_nonzero(np.bincount(log.items))) if kept else 0,
         "blank_lines": events.blank_lines,
         "files": len(events.files),
         "empty_files": events.empty_files,

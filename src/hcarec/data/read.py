@@ -111,6 +111,7 @@ class _Collector:
             )
         running: list[Future[np.ndarray]] = []
         times: np.ndarray | None = None
+        whole = True
         good = bad_times = 0
         for batch in _checked(reader):
             batch_times = self._times(batch, reader.columns)
@@ -120,22 +121,24 @@ class _Collector:
             self._rows += len(batch)
             self._blank += batch.blank_lines
             self._keep_wanted_kinds(batch)
-            self._store(running, times)
+            self._store(running, times, whole)
             running = [pool.submit(self._users.encode, batch.user.text, batch.user.starts, batch.user.ends, batch.status, batch.user.integer),
                        pool.submit(self._items.encode, batch.item.text, batch.item.starts, batch.item.ends, batch.status, batch.item.integer)]  # fmt: skip
-            times = batch_times if batch_times is None else batch_times[batch.status == OK]
+            whole = not batch.status.any()
+            times = batch_times if batch_times is None or whole else batch_times[batch.status == OK]
             if told:
                 told()
-        self._store(running, times)
+        self._store(running, times, whole)
         if self._files and bad_times and not good and self._format is not None:
             raise InputError(
                 f"no time in '{name}' can be read as {self._format.kind}, as in the files before it: bring them to one form, or prepare them apart"
             )
 
-    def _store(self, running: list[Future[np.ndarray]], times: np.ndarray | None) -> None:
+    def _store(self, running: list[Future[np.ndarray]], times: np.ndarray | None, whole: bool) -> None:
+        """Wait for a batch to be encoded, and keep its good rows; in a `whole` one all are."""
         if running:
             user, item = (future.result() for future in running)
-            self._parts.append((user[user >= 0], item[item >= 0], times))
+            self._parts.append((user, item, times) if whole else (user[user >= 0], item[item >= 0], times))
 
     def _times(self, batch: Batch, columns: Columns) -> np.ndarray | None:
         if batch.time is None:
