@@ -106,6 +106,12 @@ def rank(
     return Ranking(items, scores, test_scores, below_all, below, negatives)
 
 
+def warm() -> None:
+    """Compile what ranking needs, or load it compiled."""
+    one = np.zeros(1, np.int32), np.array([0, 1])
+    rank(np.ones((1, 1)), np.ones((2, 1)), np.arange(2), 1, hidden=one, test=one, exclude=one, threads=1)
+
+
 def pair_scores(H: np.ndarray, X: np.ndarray, items: np.ndarray, offsets: np.ndarray, *, threads: int | None = None) -> np.ndarray:
     """Return the scores of given items for each user, ragged as they are, with the very bits that `rank` sees."""
     from hcarec.ops import score

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from hcarec import artefact, checkpoint
+from hcarec import artefact, checkpoint, topk
 from hcarec import protocol as protocols
 from hcarec.checkpoint import Checkpoint
 from hcarec.config import SELECTIONS, ModelConfig
@@ -160,7 +160,7 @@ class _Run:
         self.model.theta = state.theta
         finished = True
         if self.model.config.trains:
-            with self.watch.busy("compiling, once"):
+            with self.watch.busy("getting the compiled code ready (the first time this takes half a minute)"):
                 self._warm()
             try:
                 with _stop_flag() as stop:
@@ -176,6 +176,8 @@ class _Run:
         from hcarec.ops import bpr, cpu
 
         (bpr if self.model.name == "bpr" else cpu).warm()
+        if self.parts.evaluated.any():
+            topk.warm()
 
     def _epochs(self, state: Checkpoint, stop: threading.Event) -> bool:
         """Train epoch by epoch; return whether the end was reached."""

@@ -15,12 +15,13 @@ from hcarec.data.batches import Batch, Texts
 from hcarec.data.columns import Columns
 from hcarec.data.encode import Encoder
 from hcarec.data.files import InputFile, find_files, open_file
+from hcarec.data.numbers import join
 from hcarec.data.quarantine import Quarantine
 from hcarec.data.read_frame import FrameReader, from_python, open_table
 from hcarec.data.read_json import JsonReader, looks_like_json
 from hcarec.data.read_text import EmptyFile, TextReader
 from hcarec.data.scan import BAD_TIME, MISSING_ITEM, MISSING_USER, OK, check_ids, is_plain
-from hcarec.data.times import TimeFormat, detect, join, judge_unit
+from hcarec.data.times import TimeFormat, detect, judge_unit
 from hcarec.errors import InputError
 from hcarec.ids import Ids
 

@@ -266,6 +266,16 @@ def _utf8_width(text: Any, place: int, end: int) -> int:
     return width
 
 
+@njit(nogil=True, cache=True)
+def trimmed(text: Any, place: int, end: int) -> tuple[int, int]:
+    """Leave out spaces around text[place:end]."""
+    while place < end and text[place] == 32:
+        place += 1
+    while end > place and text[end - 1] == 32:
+        end -= 1
+    return place, end
+
+
 def is_plain(text: np.ndarray) -> bool:
     """Say whether a whole buffer is ASCII without NUL, so that its ids need not be looked at byte by byte."""
     return len(text) == 0 or (int(text.max()) < 0x80 and int(text.min()) > 0)
