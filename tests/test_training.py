@@ -23,6 +23,7 @@ from hcarec import Sequences, load, synthetic
 from hcarec.data.split import split
 from hcarec.errors import ConfigError, ModelError
 from hcarec.evaluation import evaluate, evaluate_part
+from hcarec.ids import Ids
 from hcarec.models.base import CHUNK
 from hcarec.plan import check_fits, plan
 from hcarec.training import Watcher, train
@@ -333,3 +334,51 @@ def test_a_terminal_shows_the_table(stored: Path, tmp_path: Path) -> None:
     drawn = seen.decode(errors="replace")
     for expected in ("training events", "GiB", "events/s", "ndcg@20", "left of 3 epochs"):
         assert expected in drawn, drawn
+
+
+def test_nothing_foreign_is_lost(data: Sequences, tmp_path: Path) -> None:
+    (tmp_path / "mine" / "checkpoint").mkdir(parents=True)
+    (tmp_path / "mine" / "thesis.txt").write_text("precious")
+    with pytest.raises(ModelError, match="is not a model folder"):
+        train(data, tmp_path / "mine", model="pop")
+    train(data, tmp_path / "m", model="pop")
+    (tmp_path / "m" / "result.json").write_text("{}")
+    with pytest.raises(ModelError, match=r"also holds 'result.json'"):
+        train(data, tmp_path / "m", model="pop")
+    data.save(tmp_path / "d")
+    with pytest.raises(ConfigError, match="is the data set itself"):
+        train(Sequences.open(tmp_path / "d"), tmp_path / "none" / ".." / "d", model="pop")
+
+
+def test_refit_keeps_what_was_evaluated(stored: Path, tmp_path: Path, hcarec: Process) -> None:
+    arguments = ("train", stored, "-o", tmp_path / "m", "--model", "gru", "--epochs", "2", "--refit")
+    hcarec(*arguments)
+    manifest = json.loads((tmp_path / "m" / "model.json").read_text())
+    assert manifest["selection"]["kind"] == "none"
+    assert manifest["evaluated"]["selection"]["kind"] == "validation"
+    assert manifest["config"]["epochs"] == manifest["evaluated"]["selection"]["epoch"]
+    assert load(tmp_path / "m").item_events.sum() == Sequences.open(stored).n_events
+    hcarec(*arguments, "--resume")
+
+
+def test_mistakes_in_run_options(stored: Path, tmp_path: Path, hcarec: Process) -> None:
+    for more, says in ((("--set", "seed=1"), "no setting 'seed'"), (("--threads", "-1"), "threads is -1"), (("--seed", "-1"), "seed is -1"),
+                       (("--set", "d=true"), "d is True"), (("--runs", "2", "--refit"), "--runs"), (("--window-h", "100000"), "at most 1,000")):  # fmt: skip
+        assert says in hcarec("train", stored, "-o", tmp_path / "m", "--epochs", "1", *more, code=2).stderr
+    (tmp_path / "c" / "checkpoint").mkdir(parents=True)
+    for content in ("[]", '{"version": 1}'):
+        (tmp_path / "c" / "checkpoint" / "checkpoint.json").write_text(content)
+        assert "hcarec: " in hcarec("train", stored, "-o", tmp_path / "c", "--resume", code=2).stderr
+
+
+def test_bpr_fits_vectors_to_users_it_did_not_train(data: Sequences) -> None:
+    short = Sequences(
+        data.items, np.sort(np.append(data.offsets, data.offsets[1] + 2)), Ids.of(f"u{n}" for n in range(data.n_users + 1)), data.item_ids, data.times, "s"
+    )
+    model = train(short, model="bpr", epochs=1)
+    parts = split(short, "ratio", validation=True)
+    untrained = np.flatnonzero((parts.train.lengths == 0) & (parts.history.lengths > 0))
+    assert len(untrained) > 0
+    user = int(untrained[0])
+    folded = model.encode(parts.history[user], np.array([0, len(parts.history[user])]))[0]
+    assert (model.theta["P"][user] == folded).all()

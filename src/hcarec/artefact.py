@@ -91,10 +91,14 @@ def write(folder: Path, contents: Contents) -> None:
 
 def check_replaceable(folder: Path) -> None:
     """Refuse to write over anything that is not a model, an unfinished run or an empty folder."""
-    if not os.path.lexists(folder) or os.path.isfile(folder / MANIFEST) or os.path.isdir(folder / CHECKPOINT):
+    if not os.path.lexists(folder):
         return
-    if not os.path.isdir(folder) or os.listdir(folder):
+    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else [""]
+    ours = (folder / MANIFEST).is_file() or (folder / CHECKPOINT / f"{CHECKPOINT}.json").is_file()
+    if names and not ours:
         raise ModelError(f"'{folder}' exists and is not a model folder: choose another -o, or remove it first")
+    if foreign := [name for name in names if name not in (MANIFEST, TENSORS, ITEMS, USERS, LOG, CHECKPOINT)]:
+        raise ModelError(f"'{folder}' is a model folder but also holds '{foreign[0]}', which would be lost: move that away, or choose another -o")
 
 
 def _link(source: str, target: str) -> None:

@@ -74,20 +74,23 @@ def read(model_folder: Path) -> Checkpoint | None:
         return None
     except (OSError, ValueError) as error:
         raise ModelError(f"'{folder / NAME}' cannot be read ({error}): remove {folder} and train again") from None
-    if content.get("version") != VERSION:
-        found = content.get("version")
+    if not isinstance(content, dict) or content.get("version") != VERSION:
+        found = content.get("version") if isinstance(content, dict) else None
         raise ModelError(f"'{folder}' has checkpoint version {found}, this hcarec reads {VERSION}: finish the run with the version that began it")
-    files = content["files"]
-    return Checkpoint(
-        content["run"],
-        Progress(**content["at"]),
-        content["epoch_seconds"],
-        _read_tensors(folder, files["state"]),
-        _read_tensors(folder, files["best"]) if "best" in files else None,
-        content["best"],
-        content["chosen"],
-        content["log"],
-    )
+    try:
+        files = content["files"]
+        return Checkpoint(
+            content["run"],
+            Progress(**content["at"]),
+            content["epoch_seconds"],
+            _read_tensors(folder, files["state"]),
+            _read_tensors(folder, files["best"]) if "best" in files else None,
+            content["best"],
+            content["chosen"],
+            content["log"],
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ModelError(f"'{folder / NAME}' does not describe a checkpoint ({error}): remove {folder} and train again") from None
 
 
 def _write_tensors(folder: Path, name: str, theta: Theta) -> dict[str, str]:

@@ -93,6 +93,14 @@ def seconds(span: str) -> float:
     return total
 
 
+def check_run_options(seed: int = 0, threads: int | None = None) -> None:
+    """Refuse a seed or a number of threads that makes no sense."""
+    if not isinstance(seed, int) or not 0 <= seed < 2**63:
+        raise ConfigError(f"seed is {seed!r}: give a whole number of 0 or more")
+    if threads is not None and (not isinstance(threads, int) or threads < 1):
+        raise ConfigError(f"threads is {threads!r}: give a whole number of at least 1")
+
+
 def parse_settings(given: list[str]) -> dict[str, str | int | float | bool]:
     """Turn 'key=value' texts into settings; numbers and true or false become what they say."""
     settings: dict[str, str | int | float | bool] = {}
@@ -146,12 +154,13 @@ class ModelConfig:
             raise ConfigError(f"model '{self.model}' is not known: give one of {', '.join(MODELS)}{nearest(self.model, MODELS)}")
         if self.preset not in PRESETS:
             raise ConfigError(f"preset '{self.preset}' is not known: give {' or '.join(PRESETS)}")
-        for name, least in (("window_x", 1), ("window_h", 1), ("d", 1), ("epochs", 0)):
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < least:
-                raise ConfigError(f"{name} is {getattr(self, name)!r}: give a whole number of at least {least}")
+        for name, least, most in (("window_x", 1, 1000), ("window_h", 1, 1000), ("d", 1, 65536), ("epochs", 0, 10**9)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+                raise ConfigError(f"{name} is {value!r}: give a whole number of at least {least} and at most {most:,}")
         for name in ("learning_rate", "l2"):
             value = getattr(self, name)
-            if not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
+            if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < float("inf"):
                 raise ConfigError(f"{name} is {value!r}: give a number of 0 or more")
 
     @property

@@ -12,6 +12,7 @@ import numpy as np
 
 from hcarec import atomic
 from hcarec import protocol as protocols
+from hcarec.config import check_run_options
 from hcarec.data.split import Part, Split, split
 from hcarec.errors import DataError, ModelError
 from hcarec.ids import Ids
@@ -68,8 +69,11 @@ def users_file(path: Path) -> Path:
 def evaluate(model: Model, data: Sequences, *, hide_seen: bool | None = None, threads: int | None = None) -> Result:
     """Evaluate a trained model on its test part, under its own split and seen rule."""
     rules = model.about.get("protocol")
-    if rules is None or rules["split"]["split"] == "none":
+    if rules is not None and not {"data", "split", "seen"} <= set(rules):
+        raise ModelError("the model's protocol is not whole: it is damaged, train again")
+    if rules is None or rules["split"].get("split") == "none":
         raise ModelError(f"{model.config.title} was trained on everything, so nothing is left to test it on: train with --split ratio, leave-one-out or time")
+    check_run_options(threads=threads)
     if rules["data"]["fingerprint"] != data.fingerprint:
         known, given = rules["data"]["fingerprint"][:12], data.fingerprint[:12]
         raise DataError(f"the model was trained on data {known}, this is {given}: give the data set it was trained on")
@@ -82,7 +86,10 @@ def evaluate(model: Model, data: Sequences, *, hide_seen: bool | None = None, th
 
 def resplit(data: Sequences, rules: dict[str, Any]) -> Split:
     """Split data again as a protocol says."""
-    return split(data, rules["split"], ratio=rules.get("ratio", 0.8), at=rules.get("at"), validation=rules["validation"])
+    try:
+        return split(data, rules["split"], ratio=rules.get("ratio", 0.8), at=rules.get("at"), validation=rules["validation"])
+    except (KeyError, TypeError) as error:
+        raise ModelError(f"the model's protocol does not describe a split ({error}): it is damaged, train again") from None
 
 
 def evaluate_part(

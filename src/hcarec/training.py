@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json
 import math
+import os
 import signal
 import threading
 import time
@@ -18,7 +19,7 @@ import numpy as np
 from hcarec import artefact, checkpoint, topk
 from hcarec import protocol as protocols
 from hcarec.checkpoint import Checkpoint
-from hcarec.config import SELECTIONS, ModelConfig
+from hcarec.config import SELECTIONS, ModelConfig, check_run_options
 from hcarec.data.split import Part, Split, split
 from hcarec.errors import ConfigError, ModelError, ProtocolError, nearest
 from hcarec.evaluation import evaluate_part, finite
@@ -65,23 +66,26 @@ def train(
     epochs_from: str | Path | None = None,
     watch: Watcher | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
-    evaluated: dict[str, Any] | None = None,
     **settings: Any,
 ) -> Model:
     """Train a model on the training part of `data`, choose an epoch, and write the model to `out` if given.
 
     `settings` are fields of `ModelConfig`. `split` none trains on everything, with no test; `epochs_from` takes the number of
     epochs that an evaluated model chose. The returned model's `about` has metrics, protocol and selection; its "finished" is false
-    where Ctrl-C or a runaway loss ended the run early. `evaluated` is kept as what an evaluated run before this one found.
+    where Ctrl-C or a runaway loss ended the run early.
     """
     if selection not in SELECTIONS:
         raise ConfigError(f"selection '{selection}' is not known: give one of {', '.join(SELECTIONS)}{nearest(selection, SELECTIONS)}")
+    check_run_options(seed, threads)
+    if out is not None:
+        out = Path(os.path.realpath(out))
+        if data.about.get("path") and os.path.realpath(data.about["path"]) == str(out):
+            raise ConfigError(f"'{out}' is the data set itself: give another folder for the model with -o")
     if epochs_from is not None:
         settings["epochs"] = chosen_epochs(Path(epochs_from))
     fresh = make(model, **_checked(settings))
     run = _Run(fresh, data, Path(out) if out is not None else None, selection, hide_seen, seed, threads, watch or Watcher(), checkpoint_seconds)
     run.divide(split, ratio, at)
-    run.evaluated = evaluated
     return run.go(resume)
 
 
@@ -101,7 +105,6 @@ class _Run:
     ) -> None:
         self.model, self.data, self.out, self.selection = model, data, out, selection
         self.hide_seen, self.seed, self.threads, self.watch, self.every = hide_seen, seed, threads, watch, every
-        self.evaluated: dict[str, Any] | None = None
 
     # -- before --------------------------------------------------------------------------------------------------
 
@@ -255,7 +258,9 @@ class _Run:
             selection |= {"metric": self.metric, "on": "validation" if self.selection == "validation" else "test"}
             selection["best"] = {name: entry for name, entry in state.best.items() if math.isfinite(entry["value"])}
         metrics: dict[str, Any] = {}
-        if self.parts.evaluated.any():
+        begun_only = state.chosen is None and not finished  # stopped within its first epoch: there is nothing to show yet
+        model.complete((self.train_part.items, self.train_part.offsets), (self.parts.history.items, self.parts.history.offsets))
+        if self.parts.evaluated.any() and not begun_only:
             with self.watch.busy("evaluating on the test part"):
                 test = self.parts.history, self.parts.test, self.parts.evaluated
                 found, _, _ = evaluate_part(model, *test, hide_seen=self.hide_seen, exact=True, threads=self.threads)
@@ -276,9 +281,7 @@ class _Run:
                 "users_without_negative": state.at.without_negative,
             },
         }
-        if self.evaluated is not None:
-            model.about["evaluated"] = {name: self.evaluated[name] for name in ("protocol", "selection", "metrics")}
-        if self.out is not None and (finished or state.chosen is not None):
+        if self.out is not None and not begun_only:
             model.save(self.out, "".join(json.dumps(record) + "\n" for record in state.log).encode())
         return model
 

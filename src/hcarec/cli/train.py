@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Exit, Option
 
 from hcarec.cli.console import console, emit_json
-from hcarec.config import parse_settings
+from hcarec.config import ModelConfig, parse_settings
+from hcarec.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from hcarec.models import Model
+    from hcarec.sequences import Sequences
 
 
 def train(
@@ -51,8 +57,10 @@ def train(
         "resume": resume,
     }
     given = {"window_x": window_x, "window_h": window_h, "epochs": epochs}
-    options |= {name: value for name, value in given.items() if value is not None} | parse_settings(settings or [])
-    if runs > 1:
+    options |= {name: value for name, value in given.items() if value is not None} | _settings(settings or [])
+    if runs != 1:
+        if runs < 1 or refit or tensorboard is not None:
+            raise ConfigError("--runs takes a number of at least 1, and goes neither with --refit nor with --tensorboard")
         return _several(data, out, runs, seed, options, json)
     from hcarec.sequences import Sequences
 
@@ -60,18 +68,42 @@ def train(
     with LiveTable(tensorboard) as watch:
         trained = train_model(sequences, out, seed=seed, watch=watch, **options)
     if refit and trained.about["finished"]:
-        evaluated = trained.about
-        with LiveTable(tensorboard) as watch:
-            again = {**options, "split": "none", "epochs_from": out, "resume": False}
-            again.pop("epochs", None)
-            trained = train_model(sequences, out, seed=seed, watch=watch, evaluated=evaluated, **again)
+        trained = _refit(sequences, out, seed, options)
     if json is not None:
         emit_json(json, {"model": trained.config.title, **trained.about})
-    if json != "-":
+    if json != "-" and (trained.about["finished"] or trained.about["training"]["epochs"]):
         show(trained, out)
     if not trained.about["finished"]:
-        console(stderr=True).print(f"stopped in epoch {trained.about['training']['epochs'] + 1}; go on with --resume")
+        done = trained.about["training"]["epochs"]
+        console(stderr=True).print(f"stopped in epoch {done + 1}{'' if done else ', so that there is no model yet'}; go on with --resume")
         raise Exit(130)
+
+
+def _settings(given: list[str]) -> dict[str, Any]:
+    """Read --set; it takes what a model is made with, not how it is run."""
+    known = [field.name for field in dataclasses.fields(ModelConfig) if field.name != "model"]
+    parsed = parse_settings(given)
+    for name in parsed:
+        if name not in known:
+            raise ConfigError(f"there is no setting '{name}': the settings are {', '.join(known)}{nearest(name, known)}")
+    return parsed
+
+
+def _refit(sequences: Sequences, out: Path, seed: int, options: dict[str, Any]) -> Model:
+    """Train once more on everything; the evaluated model is replaced only when that is done."""
+    from hcarec import artefact
+    from hcarec.cli.train_view import LiveTable
+    from hcarec.training import train as train_model
+
+    before = artefact.read(out)
+    again = {**options, "split": "none", "epochs_from": out, "resume": False}
+    again.pop("epochs", None)
+    with LiveTable() as watch:
+        refitted = train_model(sequences, seed=seed, watch=watch, **again)
+    if refitted.about["finished"]:
+        refitted.about["evaluated"] = {name: before.about[name] for name in ("protocol", "selection", "metrics")}
+        refitted.save(out, before.log)
+    return refitted
 
 
 def _several(data: Path, out: Path, runs: int, first_seed: int, options: dict[str, Any], json: str | None) -> None:

@@ -117,6 +117,9 @@ class Model(ABC):
         self.about = {"data": {"fingerprint": data.fingerprint}, "seed": seed}
         return self
 
+    def complete(self, trained: Ragged, history: Ragged) -> None:  # noqa: B027 - most models have nothing to do
+        """Learn what users need who have a history (packed items, offsets) but no training event, where a model knows users one by one."""
+
     # -- recommending --------------------------------------------------------------------------------------------
 
     @cached_property

@@ -7,6 +7,7 @@ import numpy as np
 from hcarec.models.base import Model
 from hcarec.ops.parameters import Trained, initialise
 from hcarec.sequences import Sequences
+from hcarec.topk import Ragged
 
 
 class BPR(Model):
@@ -28,6 +29,12 @@ class BPR(Model):
         from hcarec.ops import bpr
 
         return bpr.train_users(self.theta, items, offsets, order, seed=seed, epoch=epoch, learning_rate=self.config.learning_rate, lam=self.config.l2)
+
+    def complete(self, trained: Ragged, history: Ragged) -> None:
+        """Fit vectors to users without a training event: theirs are still as they were drawn."""
+        for user in np.flatnonzero((np.diff(trained[1]) == 0) & (np.diff(history[1]) > 0)):
+            begin, end = history[1][user : user + 2]
+            self.theta["P"][user] = self.encode(history[0][begin:end], np.array([0, end - begin]))[0]
 
     def encode(self, items: np.ndarray, offsets: np.ndarray, users: np.ndarray | None = None, threads: int | None = None) -> np.ndarray:
         """Return the vectors of known users, or fit one to each history."""
