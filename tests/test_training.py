@@ -382,3 +382,11 @@ def test_bpr_fits_vectors_to_users_it_did_not_train(data: Sequences) -> None:
     user = int(untrained[0])
     folded = model.encode(parts.history[user], np.array([0, len(parts.history[user])]))[0]
     assert (model.theta["P"][user] == folded).all()
+
+
+def test_a_run_killed_in_its_first_checkpoint_begins_anew(data: Sequences, tmp_path: Path) -> None:
+    (tmp_path / "m" / "checkpoint").mkdir(parents=True)
+    for name in ("state-1-1024-abcdef01.safetensors", ".state-1-2048-0.safetensors.partial-1", ".checkpoint.json.partial-1"):
+        (tmp_path / "m" / "checkpoint" / name).write_bytes(b"half")
+    train(data, tmp_path / "m", model="gru", epochs=1, resume=True)
+    assert load(tmp_path / "m").about["finished"]

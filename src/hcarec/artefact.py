@@ -94,11 +94,18 @@ def check_replaceable(folder: Path) -> None:
     if not os.path.lexists(folder):
         return
     names = sorted(os.listdir(folder)) if os.path.isdir(folder) else [""]
+    foreign = [name for name in names if name not in (MANIFEST, TENSORS, ITEMS, USERS, LOG, CHECKPOINT)]
     ours = (folder / MANIFEST).is_file() or (folder / CHECKPOINT / f"{CHECKPOINT}.json").is_file()
-    if names and not ours:
+    if names and not ours and (foreign or not _only_begun(folder)):
         raise ModelError(f"'{folder}' exists and is not a model folder: choose another -o, or remove it first")
-    if foreign := [name for name in names if name not in (MANIFEST, TENSORS, ITEMS, USERS, LOG, CHECKPOINT)]:
+    if foreign:
         raise ModelError(f"'{folder}' is a model folder but also holds '{foreign[0]}', which would be lost: move that away, or choose another -o")
+
+
+def _only_begun(folder: Path) -> bool:
+    """Say whether a folder holds no more than what a run leaves that was killed while it wrote its first checkpoint."""
+    inside = os.listdir(folder / CHECKPOINT) if os.path.isdir(folder / CHECKPOINT) else []
+    return os.listdir(folder) == [CHECKPOINT] and all(".safetensors" in name or name.startswith(f".{CHECKPOINT}.json.partial-") for name in inside)
 
 
 def _link(source: str, target: str) -> None:
