@@ -80,30 +80,63 @@ def draw(items, begin, end, user, n_items, key, seen, out, count):
     `key` is the epoch's `stream`, `seen` an empty `bitmap`, left empty.
     """
     own = mix(key + _G * (uint64(user) + u1))
-    distinct = 0
     for e in range(begin, end):
         item = uint64(items[e])  # an unsigned index needs no look for a negative one
-        word, bit = seen[item >> u6], u1 << (item & u63)
-        distinct += (word & bit) == u0
-        seen[item >> u6] = word | bit
+        seen[item >> u6] |= u1 << (item & u63)
+    distinct = end - begin
+    if n_items - distinct < distinct:  # so many events that most of the catalogue could be among them: count exactly
+        distinct = _count(items, begin, end, seen)
     free = n_items - distinct
-    if free > 0 and free < distinct:
-        _draw_listed(free, n_items, own, seen, out, count)
+    if free >= distinct:
+        _draw_rejecting(n_items, own, seen, out, count)
     elif free > 0:
-        n = uint64(n_items)
-        threshold = (_LOW + u1 - n) % n
-        for step in range(count):
-            counter = uint64(step)
-            while True:
-                product = (mix(own + _G * counter) >> u32) * n
-                q = product >> u32
-                if (product & _LOW) >= threshold and (seen[q >> u6] >> (q & u63)) & u1 == u0:
-                    break
-                counter += u1 << u32
-            out[step] = q
+        _draw_listed(free, n_items, own, seen, out, count)
     for e in range(begin, end):
         seen[uint64(items[e]) >> u6] = u0
     return free > 0
+
+
+@register_jitable(error_model="numpy")
+def _count(items, begin, end, seen):
+    """Return how many different items are marked; an item's bit is taken away when counted, and all are put back."""
+    distinct = 0
+    for e in range(begin, end):
+        item = uint64(items[e])
+        bit = u1 << (item & u63)
+        distinct += (seen[item >> u6] & bit) != u0
+        seen[item >> u6] &= ~bit
+    for e in range(begin, end):
+        item = uint64(items[e])
+        seen[item >> u6] |= u1 << (item & u63)
+    return distinct
+
+
+@register_jitable(error_model="numpy")
+def _draw_rejecting(n_items, own, seen, out, count):
+    """Draw from the whole catalogue, and again where that gave a marked item: all first draws at once, without a branch."""
+    n = uint64(n_items)
+    threshold = (_LOW + u1 - n) % n
+    biased = False
+    for step in range(count):
+        product = (mix(own + _G * uint64(step)) >> u32) * n
+        biased |= (product & _LOW) < threshold
+        out[step] = product >> u32
+    for step in range(count):
+        q = uint64(out[step])
+        if biased or (seen[q >> u6] >> (q & u63)) & u1 != u0:
+            out[step] = _draw_one(n, threshold, own, seen, step)
+
+
+@register_jitable(error_model="numpy")
+def _draw_one(n, threshold, own, seen, step):
+    """Draw one item from the beginning, rejecting what would bias the draw and what is marked."""
+    counter = uint64(step)
+    while True:
+        product = (mix(own + _G * counter) >> u32) * n
+        q = product >> u32
+        if (product & _LOW) >= threshold and (seen[q >> u6] >> (q & u63)) & u1 == u0:
+            return q
+        counter += u1 << u32
 
 
 @register_jitable(error_model="numpy")
