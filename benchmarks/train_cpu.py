@@ -121,7 +121,7 @@ def sampler_rate(data: Data, n_items: int, rounds: int) -> Speed:
         return int(_read_all(items, offsets, order, n_items, stream(1, epoch), seen, out, drawing))
 
     run(0, True)
-    reading, both = (rate(lambda epoch: run(epoch, drawing), 10 * rounds) for drawing in (False, True))
+    reading, both = rate(lambda epoch: run(epoch, False), 10 * rounds), rate(lambda epoch: run(epoch, True), 10 * rounds)
     return Speed(*(1 / (1 / with_draws - 1 / without) for with_draws, without in zip(both, reading, strict=True)))
 
 
