@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,8 @@ def evaluate(model: Model, data: Sequences, *, hide_seen: bool | None = None, th
         raise DataError(f"the model was trained on data {known}, this is {given}: give the data set it was trained on")
     parts = resplit(data, rules["split"])
     hide = rules["seen"] == "hidden" if hide_seen is None else hide_seen
-    metrics, users, chosen = evaluate_part(model, parts.history, parts.test, parts.evaluated, hide_seen=hide, exact=True, threads=threads)
+    ks = tuple(rules.get("metrics", {}).get("k", KS))
+    metrics, users, chosen = evaluate_part(model, parts.history, parts.test, parts.evaluated, hide_seen=hide, exact=True, threads=threads, ks=ks)
     about = {"config": dict(vars(model.config)), "seed": model.about.get("seed"), "selection": model.about.get("selection")}
     return Result(model.config.title, metrics, users, data.user_ids.take(chosen), {**rules, "seen": "hidden" if hide else "kept"}, about)
 
@@ -93,7 +94,15 @@ def resplit(data: Sequences, rules: dict[str, Any]) -> Split:
 
 
 def evaluate_part(
-    model: Model, history: Part, target: Part, mask: np.ndarray, *, hide_seen: bool = False, exact: bool = False, threads: int | None = None
+    model: Model,
+    history: Part,
+    target: Part,
+    mask: np.ndarray,
+    *,
+    hide_seen: bool = False,
+    exact: bool = False,
+    threads: int | None = None,
+    ks: Sequence[int] = KS,
 ) -> tuple[dict[str, float], dict[str, np.ndarray], np.ndarray]:
     """Predict `target` from `history` for the users of a mask (n_users,): return metrics, per-user columns and the users.
 
@@ -104,7 +113,7 @@ def evaluate_part(
     X = model.item_vectors
     H = model.encode(*past, users=users, threads=threads)
     ranking = rank(
-        H, X, model.tie_rank, max(KS), hidden=past if hide_seen else None, test=test if exact else None, exclude=past if exact else None, threads=threads
+        H, X, model.tie_rank, max(ks), hidden=past if hide_seen else None, test=test if exact else None, exclude=past if exact else None, threads=threads
     )
     test_scores = ranking.test_scores if exact else pair_scores(H, X, *test, threads=threads)
     drawn = sample_negatives(_together(past, test), np.diff(test[1]), len(X), protocols.AUC_SEED, users)
@@ -113,6 +122,7 @@ def evaluate_part(
         ranking.items,
         *test,
         len(X),
+        ks=ks,
         test_scores=test_scores,
         negative_scores=np.where(drawn >= 0, negative_scores, np.nan),
         below=ranking.below,

@@ -28,11 +28,11 @@ BLUE, ORANGE, BLACK = "#0072B2", "#E69F00", "#333333"
 def length_and_popularity(report: Report, path: str | Path) -> Path:
     """Draw how long users' histories are and how popularity falls with rank; the file's ending gives the format."""
     figures = report.statistics
-    with _figure(path, (10, 4)) as figure:
-        left, right = figure.subplots(1, 2)
+    with figure(path, (10, 4)) as drawn:
+        left, right = drawn.subplots(1, 2)
         _lengths(left, figures.lengths)
         _popularity(right, figures.popularity)
-        figure.suptitle(f"{report.name}: {figures.users:,} users, {figures.items:,} items, {figures.events:,} events")
+        drawn.suptitle(f"{report.name}: {figures.users:,} users, {figures.items:,} items, {figures.events:,} events")
     return Path(path)
 
 
@@ -40,16 +40,16 @@ def attention(found: Explanation, path: str | Path) -> Path:
     """Draw an explanation: the attention weights as a heat strip over the last events, and the measured effect of each below."""
     n = max(found.columns, len(found.events))
     n_rows = (len(found.a_x) if found.a_x else 0) + (1 if found.a_h else 0)
-    names = ["(before the start)"] * (n - len(found.events)) + [_short(event.title) for event in found.events]
+    names = ["(before the start)"] * (n - len(found.events)) + [short(event.title) for event in found.events]
     effects = np.array([np.nan] * (n - len(found.events)) + [event.effect for event in found.events])
     size = (max(6.0, 1.2 + 0.95 * n), 4.2 + 0.42 * n_rows)
-    with _figure(path, size) as figure:
-        figure.suptitle(f"{found.model} recommends {_short(found.recommended.title, 60)}", parse_math=False)
+    with figure(path, size) as drawn:
+        drawn.suptitle(f"{found.model} recommends {short(found.recommended.title, 60)}", parse_math=False)
         if n_rows:
-            strip, below = figure.subplots(2, 1, sharex=True, height_ratios=(0.42 * n_rows, 1.6))
-            _heat_strip(strip, found, n)
+            strip, below = drawn.subplots(2, 1, sharex=True, height_ratios=(0.42 * n_rows, 1.6))
+            heat_strip(strip, found.a_x, found.a_h, n)
         else:
-            below = figure.subplots(1, 1)
+            below = drawn.subplots(1, 1)
         colours = [BLUE if effect >= 0 else ORANGE for effect in np.nan_to_num(effects)]
         below.bar(np.arange(n), np.nan_to_num(effects), 0.7, color=colours)
         below.axhline(0, color=BLACK, linewidth=1)
@@ -60,7 +60,7 @@ def attention(found: Explanation, path: str | Path) -> Path:
 
 
 @contextlib.contextmanager
-def _figure(path: str | Path, size: tuple[float, float]) -> Iterator[Any]:
+def figure(path: str | Path, size: tuple[float, float]) -> Iterator[Any]:
     """Yield an empty figure that is written when the block ends; the file's ending gives the format."""
     target = Path(path)
     kind = target.suffix.lower().removeprefix(".")
@@ -73,23 +73,23 @@ def _figure(path: str | Path, size: tuple[float, float]) -> Iterator[Any]:
     style: dict[Any, Any] = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "hcarec"}
     with rc_context(style), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph")  # a name in a script that the font lacks is drawn as boxes
-        figure = Figure(figsize=size, layout="constrained")
-        FigureCanvasAgg(figure)
-        yield figure
+        drawn = Figure(figsize=size, layout="constrained")
+        FigureCanvasAgg(drawn)
+        yield drawn
         out = io.BytesIO()
         # No date or version inside, so that the same data gives the same file.
-        figure.savefig(out, format=kind, dpi=150, metadata={"Software": None} if kind == "png" else {"Date": None})
+        drawn.savefig(out, format=kind, dpi=150, metadata={"Software": None} if kind == "png" else {"Date": None})
     atomic.write_bytes(target, out.getvalue())
 
 
-def _heat_strip(axes: Any, found: Explanation, n: int) -> None:
+def heat_strip(axes: Any, a_x: list[list[float]] | None, a_h: list[float] | None, n: int) -> None:
     """Draw a_h and then a_x of each step as rows of cells with their numbers; cells that a window does not reach stay white."""
-    steps = len(found.a_x or [])
-    labels = ["hidden states"] * bool(found.a_h) + [f"inputs at n{-after or ''}" for after in reversed(range(steps))]
+    steps = len(a_x or [])
+    labels = ["hidden states"] * bool(a_h) + [f"inputs at n{-after or ''}" for after in reversed(range(steps))]
     grid = np.full((len(labels), n), np.nan)
-    if found.a_h:
-        grid[0, n - len(found.a_h) :] = found.a_h
-    for row, weights in enumerate(found.a_x or []):
+    if a_h:
+        grid[0, n - len(a_h) :] = a_h
+    for row, weights in enumerate(a_x or []):
         end = n - (steps - 1 - row)
         grid[len(labels) - steps + row, end - len(weights) : end] = weights
     most = float(np.nanmax(grid))
@@ -105,7 +105,7 @@ def _heat_strip(axes: Any, found: Explanation, n: int) -> None:
     axes.set_title("attention weights", fontsize=9, loc="left")
 
 
-def _short(name: str, most: int = 26) -> str:
+def short(name: str, most: int = 26) -> str:
     """Cut a name that would take the room of others, and what is not printable."""
     text = "".join(character if character.isprintable() else " " for character in name)
     return text if len(text) <= most else text[: most - 1] + "…"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hcarec.errors import ProtocolError
@@ -23,7 +23,7 @@ DEFINITIONS = {
 }
 
 
-def protocol(data: Sequences, split: Mapping[str, Any], selection: str, hide_seen: bool) -> dict[str, Any]:
+def protocol(data: Sequences, split: Mapping[str, Any], selection: str, hide_seen: bool, ks: Sequence[int] = KS) -> dict[str, Any]:
     """Describe under which rules figures are made."""
     return {
         "version": 1,
@@ -32,7 +32,7 @@ def protocol(data: Sequences, split: Mapping[str, Any], selection: str, hide_see
         "seen": "hidden" if hide_seen else "kept",
         "ties": "by a fixed hash of the item id",
         "selection": selection,
-        "metrics": {"k": list(KS), "auc_seed": AUC_SEED, "definitions": DEFINITIONS},
+        "metrics": {"k": list(ks), "auc_seed": AUC_SEED, "definitions": DEFINITIONS},
     }
 
 

@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,14 @@ from hcarec.config import SELECTIONS, ModelConfig, check_run_options
 from hcarec.data.split import Part, Split, split
 from hcarec.errors import ConfigError, ModelError, ProtocolError, nearest
 from hcarec.evaluation import evaluate_part, finite
+from hcarec.metrics import KS
 from hcarec.models import Model, make
 from hcarec.models.base import CHUNK, Progress, RanAway
 from hcarec.plan import Plan, check_fits, plan
 from hcarec.sequences import Sequences
 
+MOST_K = 1000
+"""Largest k of a metric."""
 CHECKPOINT_SECONDS = 20.0
 """Least seconds between two checkpoints, so that short epochs are not slowed down by the disk."""
 
@@ -66,13 +69,14 @@ def train(
     epochs_from: str | Path | None = None,
     watch: Watcher | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    ks: Sequence[int] = KS,
     **settings: Any,
 ) -> Model:
     """Train a model on the training part of `data`, choose an epoch, and write the model to `out` if given.
 
     `settings` are fields of `ModelConfig`. `split` none trains on everything, with no test; `epochs_from` takes the number of
     epochs that an evaluated model chose. The returned model's `about` has metrics, protocol and selection; its "finished" is false
-    where Ctrl-C or a runaway loss ended the run early.
+    where Ctrl-C or a runaway loss ended the run early. `ks` are the k of the metrics.
     """
     if selection not in SELECTIONS:
         raise ConfigError(f"selection '{selection}' is not known: give one of {', '.join(SELECTIONS)}{nearest(selection, SELECTIONS)}")
@@ -84,7 +88,7 @@ def train(
     if epochs_from is not None:
         settings["epochs"] = chosen_epochs(Path(epochs_from))
     fresh = make(model, **_checked(settings))
-    run = _Run(fresh, data, Path(out) if out is not None else None, selection, hide_seen, seed, threads, watch or Watcher(), checkpoint_seconds)
+    run = _Run(fresh, data, Path(out) if out is not None else None, selection, hide_seen, seed, threads, watch or Watcher(), checkpoint_seconds, _cutoffs(ks))
     run.divide(split, ratio, at)
     return run.go(resume)
 
@@ -101,10 +105,20 @@ class _Run:
     """One run of training, from the plan to the finished folder."""
 
     def __init__(
-        self, model: Model, data: Sequences, out: Path | None, selection: str, hide_seen: bool, seed: int, threads: int | None, watch: Watcher, every: float
+        self,
+        model: Model,
+        data: Sequences,
+        out: Path | None,
+        selection: str,
+        hide_seen: bool,
+        seed: int,
+        threads: int | None,
+        watch: Watcher,
+        every: float,
+        ks: tuple[int, ...],
     ) -> None:
         self.model, self.data, self.out, self.selection = model, data, out, selection
-        self.hide_seen, self.seed, self.threads, self.watch, self.every = hide_seen, seed, threads, watch, every
+        self.hide_seen, self.seed, self.threads, self.watch, self.every, self.ks = hide_seen, seed, threads, watch, every, ks
 
     # -- before --------------------------------------------------------------------------------------------------
 
@@ -124,13 +138,14 @@ class _Run:
             self.judged = self.parts.train, self.parts.validation, self.parts.validated
         elif self.selection == "best-epoch-on-test":
             self.judged = self.parts.history, self.parts.test, self.parts.evaluated
-        self.metric = "ndcg@10" if how == "leave-one-out" else "ndcg@20"
-        self.protocol = protocols.protocol(self.data, self.parts.protocol, self.selection, self.hide_seen)
+        usual = 10 if how == "leave-one-out" else 20
+        self.metric = f"ndcg@{usual if usual in self.ks else max(self.ks)}"
+        self.protocol = protocols.protocol(self.data, self.parts.protocol, self.selection, self.hide_seen, self.ks)
 
     def identity(self) -> dict[str, Any]:
         """Return what two runs must share for one to go on where the other stopped; the number of epochs may grow."""
         config = {name: value for name, value in dataclasses.asdict(self.model.config).items() if name != "epochs"}
-        rules = {"split": self.parts.protocol, "selection": self.selection, "seen": self.hide_seen}
+        rules = {"split": self.parts.protocol, "selection": self.selection, "seen": self.hide_seen, "k": list(self.ks)}
         return {"config": config, "data": self.data.fingerprint, **rules, "seed": self.seed}
 
     def restored(self, resume: bool) -> Checkpoint:
@@ -216,7 +231,7 @@ class _Run:
         better = False
         if self.judged is not None:
             with self.watch.busy(f"epoch {now.epoch}: evaluating"):
-                metrics, _, _ = evaluate_part(self.model, *self.judged, hide_seen=self.hide_seen, threads=self.threads)
+                metrics, _, _ = evaluate_part(self.model, *self.judged, hide_seen=self.hide_seen, threads=self.threads, ks=self.ks)
             record |= {"on": "validation" if self.selection == "validation" else "test"} | finite(metrics)
             better = self._note_best(state, metrics, now.epoch)
         else:
@@ -263,7 +278,7 @@ class _Run:
         if self.parts.evaluated.any() and not begun_only:
             with self.watch.busy("evaluating on the test part"):
                 test = self.parts.history, self.parts.test, self.parts.evaluated
-                found, _, _ = evaluate_part(model, *test, hide_seen=self.hide_seen, exact=True, threads=self.threads)
+                found, _, _ = evaluate_part(model, *test, hide_seen=self.hide_seen, exact=True, threads=self.threads, ks=self.ks)
             metrics = finite(found)
         seconds = sum(record["seconds"] for record in state.log)
         model.about = {
@@ -284,6 +299,13 @@ class _Run:
         if self.out is not None and not begun_only:
             model.save(self.out, "".join(json.dumps(record) + "\n" for record in state.log).encode())
         return model
+
+
+def _cutoffs(ks: Sequence[int]) -> tuple[int, ...]:
+    """Check the places k that metrics are cut at."""
+    if not ks or not all(isinstance(k, int) and 1 <= k <= MOST_K for k in ks):
+        raise ConfigError(f"k is {list(ks)!r}: give whole numbers from 1 to {MOST_K:,}")
+    return tuple(sorted(set(ks)))
 
 
 def _checked(settings: dict[str, Any]) -> dict[str, Any]:

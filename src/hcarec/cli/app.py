@@ -7,6 +7,7 @@ import typer
 from hcarec.cli.compare import compare
 from hcarec.cli.demo import demo
 from hcarec.cli.evaluate import evaluate
+from hcarec.cli.experiment import experiment
 from hcarec.cli.explain import explain
 from hcarec.cli.info import info
 from hcarec.cli.inspect import inspect
@@ -23,7 +24,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (prepare, inspect, train, evaluate, compare, recommend, explain, info, demo):
+for command in (prepare, inspect, train, evaluate, compare, recommend, explain, experiment, info, demo):
     app.command()(command)
 
 

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from hcarec.metrics import KS
-
 if TYPE_CHECKING:
     from hcarec.evaluation import Result
 
@@ -27,10 +25,11 @@ def show(result: Result, console: Console) -> None:
     """Print metrics in percent, then the protocol in words."""
     table = Table(title=result.model, title_justify="left", title_style="bold", box=None, padding=(0, 3, 0, 0))
     table.add_column("%")
-    for k in KS:
+    ks = result.protocol["metrics"]["k"]
+    for k in ks:
         table.add_column(f"@{k}", justify="right")
     for name, words in _BY_K.items():
-        table.add_row(words, *(f"{100 * result.metrics[f'{name}@{k}']:.3f}" for k in KS))
+        table.add_row(words, *(f"{100 * result.metrics[f'{name}@{k}']:.3f}" for k in ks))
     console.print(table)
     console.print(f"AUC {100 * result.metrics['auc']:.3f} against one sampled item each, {100 * result.metrics['auc_exact']:.3f} against all")
     rules = result.protocol

@@ -1,0 +1,117 @@
+"""Many runs: all cores, each run done once, killed at any time and continued."""
+
+from __future__ import annotations
+
+import multiprocessing
+import queue
+import signal
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from typing import Any
+
+from hcarec.errors import HcarecError
+from hcarec.experiments.results import Results
+from hcarec.experiments.run import Run, perform
+from hcarec.parallel import cores
+from hcarec.training import Watcher
+
+
+@dataclass
+class Standing:
+    """How far a grid is: runs in all, done before, done now, failed, and of each run under way the share of its epochs."""
+
+    runs: list[Run]
+    found: int = 0
+    done: set[str] = field(default_factory=set)
+    failed: dict[str, str] = field(default_factory=dict)
+    under_way: dict[str, float] = field(default_factory=dict)
+    began: float = field(default_factory=time.monotonic)
+    stopped: bool = False
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.began
+
+
+def missing(runs: Sequence[Run], results: Results) -> list[Run]:
+    """Return the runs that have no record yet, each once."""
+    finished = results.read()
+    return list({run.key: run for run in runs if run.key not in finished}.values())
+
+
+def go(runs: Sequence[Run], results: Results, *, workers: int | None = None, told: Callable[[Standing], None] | None = None) -> Standing:
+    """Do what is missing of `runs`, in their order, one process each; return what became of them.
+
+    A run that fails is told at the end and stops no other. Ctrl-C lets every run write its checkpoint; the next call goes on there.
+    """
+    results.make()
+    todo = missing(runs, results)
+    standing = Standing(todo, found=len({run.key for run in runs}) - len(todo))
+    told = told or (lambda standing: None)
+    told(standing)
+    if not todo:
+        return standing
+    context = multiprocessing.get_context("spawn")
+    workers = max(1, min(len(todo), workers or cores()))
+    with context.Manager() as manager, ProcessPoolExecutor(workers, mp_context=context, initializer=_quiet) as pool:
+        messages = manager.Queue()
+        waiting: dict[Future[bool], Run] = {pool.submit(_one, run, results, messages): run for run in todo}
+        before = signal.getsignal(signal.SIGINT)
+        try:
+            _follow(waiting, messages, standing, told)
+        except KeyboardInterrupt:
+            standing.stopped = True
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the runs have heard it too, and are writing their checkpoints
+            pool.shutdown(cancel_futures=True)
+        except BrokenProcessPool:
+            raise HcarecError(
+                "a run was killed (out of memory?): what is finished is kept; run the same command again to go on, with fewer --workers"
+            ) from None
+        finally:
+            signal.signal(signal.SIGINT, before)
+    return standing
+
+
+def _follow(waiting: dict[Future[bool], Run], messages: Any, standing: Standing, told: Callable[[Standing], None]) -> None:
+    while waiting:
+        for future in wait(waiting, timeout=0.3, return_when=FIRST_COMPLETED).done:
+            run = waiting.pop(future)
+            standing.under_way.pop(run.key, None)
+            try:
+                if future.result():
+                    standing.done.add(run.key)
+                else:
+                    raise KeyboardInterrupt
+            except HcarecError as error:
+                standing.failed[run.key] = f"{run}: {error}"
+        try:
+            while True:
+                key, share = messages.get_nowait()
+                if key not in standing.done:
+                    standing.under_way[key] = share
+        except queue.Empty:
+            told(standing)
+
+
+class _Reporter(Watcher):
+    def __init__(self, key: str, messages: Any) -> None:
+        self._key, self._epochs, self._messages = key, 1, messages
+
+    def planned(self, planned: Any, config: Any, resumed_at: int | None) -> None:
+        self._epochs = max(1, config.epochs)
+        self._messages.put((self._key, (resumed_at or 0) / self._epochs))
+
+    def epoch(self, record: dict[str, Any], best: bool) -> None:
+        self._messages.put((self._key, record["epoch"] / self._epochs))
+
+
+def _quiet() -> None:
+    """Between runs a worker leaves Ctrl-C to the process that began it; a run has its own handler."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _one(run: Run, results: Results, messages: Any) -> bool:
+    return perform(run, results, _Reporter(run.key, messages)) is not None

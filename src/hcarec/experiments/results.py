@@ -1,0 +1,93 @@
+"""The folder of results: finished runs as small JSON files, what they were made from beside them.
+
+runs/DATA/*.json     one finished run each; the report is made from these
+tests/DATA/*.json    paired tests of two methods
+attention/DATA.json  the attention weights of one user, and how they behave over all
+work/                prepared data, runs under way, figures per user, models; not worth keeping in version control
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hcarec import atomic
+from hcarec.config import ModelConfig
+from hcarec.errors import ConfigError
+
+RUNS, TESTS, ATTENTION, WORK = "runs", "tests", "attention", "work"
+
+
+@dataclass(frozen=True)
+class Results:
+    """Where results lie. `first_seed` is the seed whose networks are kept, for the attention experiment."""
+
+    folder: Path
+    first_seed: int = 0
+    work_folder: Path | None = None
+
+    @property
+    def work(self) -> Path:
+        return self.work_folder or self.folder / WORK
+
+    @property
+    def data(self) -> Path:
+        return self.work / "data"
+
+    @property
+    def running(self) -> Path:
+        return self.work / "running"
+
+    @property
+    def users(self) -> Path:
+        return self.work / "users"
+
+    @property
+    def models(self) -> Path:
+        return self.work / "models"
+
+    def make(self) -> None:
+        """Make the folders; the work folder keeps itself out of version control."""
+        try:
+            for path in (self.folder / RUNS, self.data, self.running, self.users, self.models):
+                path.mkdir(parents=True, exist_ok=True)
+            (self.work / ".gitignore").write_text("*\n")
+        except OSError as error:
+            raise ConfigError(f"cannot make the folder '{self.folder}': {error.strerror}; give another with -o") from None
+
+    def keeps_model(self, config: ModelConfig, seed: int) -> bool:
+        """Say whether a run's model is kept: networks with attention, of the first seed."""
+        return config.model == "hca-gru" and seed == self.first_seed
+
+    def read(self) -> dict[str, dict[str, Any]]:
+        """Return all finished runs by their key."""
+        records = (read_json(path) for path in sorted((self.folder / RUNS).glob("*/*.json")))
+        return {record["key"]: record for record in records}
+
+    def write(self, data: str, name: str, record: dict[str, Any]) -> None:
+        """Write the record of a finished run."""
+        write_json(self.folder / RUNS / data / f"{name}.json", record)
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file of ours."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read '{path}': {error.strerror}") from None
+    except ValueError:
+        raise ConfigError(f"'{path}' is not JSON: it is damaged; remove it and its run is done again") from None
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file that appears whole or not at all; lists of numbers stay on one line."""
+    fields = [f" {json.dumps(name)}: {_inner(entry)}" for name, entry in value.items()]
+    atomic.write_bytes(path, ("{\n" + ",\n".join(fields) + "\n}\n").encode())
+
+
+def _inner(entry: Any) -> str:
+    if isinstance(entry, dict) and len(entry) > 1:
+        return "{\n" + ",\n".join(f"  {json.dumps(name)}: {json.dumps(value, ensure_ascii=False, allow_nan=False)}" for name, value in entry.items()) + "\n }"
+    return json.dumps(entry, ensure_ascii=False, allow_nan=False)

@@ -1,0 +1,154 @@
+"""One run of an experiment: what it is, the key that says whether it was done, and the doing."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import json
+import shutil
+import time
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hcarec import atomic
+from hcarec.config import ModelConfig
+from hcarec.experiments.machine import describe
+from hcarec.experiments.results import Results
+from hcarec.metrics import KS
+
+if TYPE_CHECKING:
+    from hcarec.evaluation import Result
+    from hcarec.models import Model
+    from hcarec.training import Watcher
+
+SCHEMA = 1
+"""Raised when runs of before can no longer be compared with new ones."""
+CURVES = ("loss", "l2", "recall", "map", "ndcg", "auc")
+"""What is kept of every epoch; of metrics with a k, at the largest."""
+USER_COLUMNS = ("n_test", "hits@", "ap@", "ndcg@", "auc")
+"""What is kept of every user, for paired tests."""
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A prepared log under the name that tables give it."""
+
+    name: str
+    path: Path
+    fingerprint: str
+    users: int
+    items: int
+    events: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run: a method on a data set with a seed, under a selection of the epoch."""
+
+    data: DataSet
+    config: ModelConfig
+    seed: int
+    selection: str
+    ks: tuple[int, ...] = KS
+
+    @cached_property
+    def key(self) -> str:
+        """Return a hash of everything that decides the figures: two runs of one key give the same bits."""
+        config = dataclasses.asdict(self.config)
+        if not self.config.trains:
+            config = {"model": self.config.model}
+        elif self.config.model == "bpr":
+            del config["window_x"], config["window_h"]
+        identity = {"schema": SCHEMA, "config": config, "data": self.data.fingerprint, "split": "ratio 0.8", "seed": self.seed, "selection": self.selection}
+        if self.ks != KS:
+            identity["k"] = list(self.ks)
+        return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def name(self) -> str:
+        """Return a name for people and for files."""
+        return f"{self.config.title}.{self.selection}.seed-{self.seed}.{self.key[:8]}"
+
+    def __str__(self) -> str:
+        return f"{self.data.name} {self.config.title} seed {self.seed} ({self.selection})"
+
+
+def perform(run: Run, results: Results, watch: Watcher | None = None) -> dict[str, Any] | None:
+    """Train and evaluate, going on where an earlier attempt stopped; write the record, or return None where Ctrl-C ended it early."""
+    from hcarec.evaluation import evaluate
+    from hcarec.sequences import Sequences
+    from hcarec.training import train
+
+    began = time.perf_counter()
+    data, work = Sequences.open(run.data.path), results.running / run.key
+    settings = {name: value for name, value in dataclasses.asdict(run.config).items() if name != "model"}
+    if run.config.model == "gru":
+        del settings["window_x"], settings["window_h"]
+    model = train(data, work, model=run.config.model, selection=run.selection, seed=run.seed, threads=1, resume=True, ks=run.ks, watch=watch, **settings)
+    if not model.about["finished"]:
+        return None
+    found = evaluate(model, data, threads=1)
+    log = [json.loads(line) for line in (work / "log.jsonl").read_text().splitlines()]
+    record = _record(run, model, found, log) | {"seconds_here": round(time.perf_counter() - began, 1)}
+    _write_users(results.users / f"{run.key}.parquet", found)
+    if results.keeps_model(run.config, run.seed):
+        _keep(work, results.models / run.key)
+    results.write(run.data.name, run.name, record)
+    shutil.rmtree(work, ignore_errors=True)
+    return record
+
+
+def _record(run: Run, model: Model, found: Result, log: list[dict[str, Any]]) -> dict[str, Any]:
+    about = model.about
+    best = about["selection"].get("best") if run.selection == "best-epoch-on-test" else None
+    metrics = found.as_dict()
+    figures = {name: value for name, value in metrics.items() if isinstance(value, float)}
+    chosen = about["selection"]["epoch"]
+    return {
+        "schema": SCHEMA,
+        "key": run.key,
+        "data": {"name": run.data.name, **about["protocol"]["data"]},
+        "method": run.config.title,
+        "config": dataclasses.asdict(run.config),
+        "seed": run.seed,
+        "selection": run.selection,
+        "epoch": chosen,
+        "metrics": figures,
+        # Each metric at its own best epoch, as the paper's figures are; under `validation` the chosen epoch's.
+        "best": {name: entry for name, entry in best.items() if name in figures} if best else {n: {"value": v, "epoch": chosen} for n, v in figures.items()},
+        "curves": {name: [_short(entry.get(name)) for entry in log] for name in _curves(run.ks)} if log else {},
+        "training_seconds": about["training"]["seconds"],
+        "training_events": about["training"]["events"],
+        "protocol_fingerprint": about["protocol_fingerprint"],
+        "machine": describe(),
+    }
+
+
+def _curves(ks: tuple[int, ...]) -> list[str]:
+    return [name if name in ("loss", "l2", "auc") else f"{name}@{max(ks)}" for name in CURVES]
+
+
+def _short(value: float | None) -> float | None:
+    """Keep six digits: enough to draw."""
+    return None if value is None else float(f"{value:.6g}")
+
+
+def _write_users(path: Path, found: Result) -> None:
+    import numpy as np
+    import polars as pl
+
+    columns = {name: np.asarray(values) for name, values in found.users.items() if name.startswith(USER_COLUMNS)}
+    frame = pl.DataFrame({name: values if values.dtype.kind in "iu" else values.astype(np.float32) for name, values in columns.items()})
+    buffer = io.BytesIO()
+    frame.write_parquet(buffer)
+    atomic.write_bytes(path, buffer.getvalue())
+
+
+def _keep(work: Path, target: Path) -> None:
+    """Keep the model folder, without its checkpoint."""
+    shutil.rmtree(target, ignore_errors=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(work, target, ignore=shutil.ignore_patterns("checkpoint*"))
