@@ -45,7 +45,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def done(log: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pl.DataFrame, Study]:
     """All experiments once, on a small log."""
     out = tmp_path_factory.mktemp("results")
-    frame = experiments.everything({"small": log}, out, epochs=EPOCHS, runs=2, widths=(2, 3), selection=BOTH, workers=2)
+    frame = experiments.everything({"small": log}, out, epochs=EPOCHS, runs=2, widths=(2, 3), selection=BOTH, workers=1)
     settings = Settings(epochs=EPOCHS, runs=2, widths=(2, 3), selection=BOTH)
     results = Results(out)
     return out, frame, Study(prepare_all({"small": log}, results), results, settings)
@@ -91,7 +91,8 @@ def test_a_record_holds_what_training_and_evaluation_say(log: Path, tmp_path: Pa
     assert results.read() == {run.key: json.loads(json.dumps(record))}
     assert (results.models / run.key / "model.json").exists() and not (results.running / run.key).exists()
     users = pl.read_parquet(results.users / f"{run.key}.parquet")
-    assert users["hits@20"].sum() / users["n_test"].sum() == pytest.approx(record["metrics"]["recall@20"])
+    for name, column in (("recall@20", users["hits@20"].sum() / users["n_test"].sum()), ("ndcg@5", users["ndcg@5"].mean())):
+        assert column == pytest.approx(record["best"][name]["value"])
 
 
 # -- grids -------------------------------------------------------------------------------------------------------------
@@ -101,7 +102,7 @@ def test_nothing_is_done_twice(done: tuple[Path, pl.DataFrame, Study], log: Path
     out, frame, study = done
     before = {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("*.json")}
     assert before and missing([run for step in ("widths", "complete", "methods") for run in study.runs(step)], study.results) == []
-    again = experiments.everything({"small": log}, out, epochs=EPOCHS, runs=2, widths=(2, 3), selection=BOTH, workers=2)
+    again = experiments.everything({"small": log}, out, epochs=EPOCHS, runs=2, widths=(2, 3), selection=BOTH, workers=1)
     assert {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("*.json")} == before
     assert again.equals(frame)
 
@@ -340,6 +341,20 @@ def test_settings_that_make_no_sense_are_refused(changes: dict[str, Any], words:
 
 
 def test_other_k_are_possible(log: Path, tmp_path: Path) -> None:
-    frame = experiments.methods({"small": log}, tmp_path, epochs=1, runs=1, ks=(3, 7), workers=2)
+    frame = experiments.methods({"small": log}, tmp_path, epochs=1, runs=1, ks=(3, 7), workers=1)
     assert set(frame["k"].drop_nulls()) == {3, 7}
     assert "NDCG@7" in (tmp_path / "report.md").read_text()
+
+
+def test_the_example_of_the_docs_runs(tmp_path: Path) -> None:
+    import importlib.util
+
+    from conftest import REPOSITORY
+
+    specification = importlib.util.spec_from_file_location("experiment_example", REPOSITORY / "docs" / "experiment_example.py")
+    assert specification is not None
+    assert specification.loader is not None
+    example = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(example)
+    table = example.main(tmp_path, users=60, epochs=1, runs=1, workers=1)
+    assert table.height == 6 and table["gain_percent"].null_count() == 0

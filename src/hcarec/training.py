@@ -49,6 +49,9 @@ class Watcher:
     def chunk(self, now: Progress, events_per_second: float) -> None:
         """Hear how far an epoch is."""
 
+    def judged(self, epoch: int, users: dict[str, np.ndarray], better: set[str]) -> None:
+        """Hear the figures per user of an epoch that was evaluated, and the metrics in which it is the best so far."""
+
     def epoch(self, record: dict[str, Any], best: bool) -> None:
         """Hear the figures of an epoch, and whether it is the best so far."""
 
@@ -228,26 +231,24 @@ class _Run:
             "seconds": round(state.epoch_seconds, 4),
             "events_per_second": round(events / max(state.epoch_seconds, 1e-9)),
         }
-        better = False
+        better: set[str] = set()
         if self.judged is not None:
             with self.watch.busy(f"epoch {now.epoch}: evaluating"):
-                metrics, _, _ = evaluate_part(self.model, *self.judged, hide_seen=self.hide_seen, threads=self.threads, ks=self.ks)
+                metrics, users, _ = evaluate_part(self.model, *self.judged, hide_seen=self.hide_seen, threads=self.threads, ks=self.ks)
             record |= {"on": "validation" if self.selection == "validation" else "test"} | finite(metrics)
             better = self._note_best(state, metrics, now.epoch)
+            self.watch.judged(now.epoch, users, better)
         else:
             self._choose(state, now.epoch)
         state.log.append(record)
-        self.watch.epoch(record, better)
+        self.watch.epoch(record, self.metric in better)
 
-    def _note_best(self, state: Checkpoint, metrics: dict[str, float], epoch: int) -> bool:
-        """Remember each metric's best epoch, the first on ties, and the parameters of the one that chooses."""
-        better = False
-        for name, value in metrics.items():
-            if name not in state.best or value > state.best[name]["value"]:
-                state.best[name] = {"value": value, "epoch": epoch}
-                if name == self.metric:
-                    self._choose(state, epoch)
-                    better = True
+    def _note_best(self, state: Checkpoint, metrics: dict[str, float], epoch: int) -> set[str]:
+        """Remember each metric's best epoch, the first on ties, and the parameters of the one that chooses; return the metrics that are better."""
+        better = {name for name, value in metrics.items() if name not in state.best or value > state.best[name]["value"]}
+        state.best |= {name: {"value": metrics[name], "epoch": epoch} for name in metrics if name in better}
+        if self.metric in better:
+            self._choose(state, epoch)
         return better
 
     def _choose(self, state: Checkpoint, epoch: int) -> None:

@@ -43,7 +43,7 @@ def missing(runs: Sequence[Run], results: Results) -> list[Run]:
 
 
 def go(runs: Sequence[Run], results: Results, *, workers: int | None = None, told: Callable[[Standing], None] | None = None) -> Standing:
-    """Do what is missing of `runs`, in their order, one process each; return what became of them.
+    """Do what is missing of `runs`, in their order, one process each (a single worker stays in this process); return what became of them.
 
     A run that fails is told at the end and stops no other. Ctrl-C lets every run write its checkpoint; the next call goes on there.
     """
@@ -54,8 +54,11 @@ def go(runs: Sequence[Run], results: Results, *, workers: int | None = None, tol
     told(standing)
     if not todo:
         return standing
-    context = multiprocessing.get_context("spawn")
     workers = max(1, min(len(todo), workers or cores()))
+    if workers == 1:
+        _here(todo, results, standing, told)
+        return standing
+    context = multiprocessing.get_context("spawn")
     with context.Manager() as manager, ProcessPoolExecutor(workers, mp_context=context, initializer=_quiet) as pool:
         messages = manager.Queue()
         waiting: dict[Future[bool], Run] = {pool.submit(_one, run, results, messages): run for run in todo}
@@ -96,16 +99,37 @@ def _follow(waiting: dict[Future[bool], Run], messages: Any, standing: Standing,
             told(standing)
 
 
+def _here(todo: list[Run], results: Results, standing: Standing, told: Callable[[Standing], None]) -> None:
+    """Do one run after the other in this very process, which needs no guard in a script."""
+
+    def hear(message: tuple[str, float]) -> None:
+        standing.under_way = dict([message])
+        told(standing)
+
+    for run in todo:
+        try:
+            if perform(run, results, _Reporter(run.key, hear)) is None:
+                standing.stopped = True
+                return
+            standing.done.add(run.key)
+        except HcarecError as error:
+            standing.failed[run.key] = f"{run}: {error}"
+        standing.under_way = {}
+        told(standing)
+
+
 class _Reporter(Watcher):
-    def __init__(self, key: str, messages: Any) -> None:
-        self._key, self._epochs, self._messages = key, 1, messages
+    """Tell which share of its epochs a run has done."""
+
+    def __init__(self, key: str, tell: Callable[[tuple[str, float]], None]) -> None:
+        self._key, self._epochs, self._tell = key, 1, tell
 
     def planned(self, planned: Any, config: Any, resumed_at: int | None) -> None:
         self._epochs = max(1, config.epochs)
-        self._messages.put((self._key, (resumed_at or 0) / self._epochs))
+        self._tell((self._key, (resumed_at or 0) / self._epochs))
 
     def epoch(self, record: dict[str, Any], best: bool) -> None:
-        self._messages.put((self._key, record["epoch"] / self._epochs))
+        self._tell((self._key, record["epoch"] / self._epochs))
 
 
 def _quiet() -> None:
@@ -114,4 +138,4 @@ def _quiet() -> None:
 
 
 def _one(run: Run, results: Results, messages: Any) -> bool:
-    return perform(run, results, _Reporter(run.key, messages)) is not None
+    return perform(run, results, _Reporter(run.key, messages.put)) is not None

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from itertools import groupby
 from urllib.parse import quote
 
 from hcarec.experiments.document import Block, Bullets, Cell, Document, Figure, Holds, Paragraph, Table, Verdict, Verdicts
-from hcarec.experiments.layout import Span, by_claim, data_names, groups, numeric, plain, spans
+from hcarec.experiments.layout import Group, Span, by_claim, data_names, groups, numeric, plain, spans
 
 SIGNS: dict[Holds, str] = {"holds": "✓", "holds in part": "◐", "does not hold": "✗", "not tested": "○"}
 MOST_COLUMNS = 8
-"""Columns beside the first that one table may have; the rest go into another below it."""
+"""Columns beside the first that a table may have; a wider one is cut into about equal parts that stand below each other."""
 _SPECIAL = re.compile(r"[\\`*\[\]~$#&|]|(?<![^\W_])_|_(?![^\W_])")
 _AT_START = re.compile(r"^(\d+)([.)])(?=\s|$)|^([-+>=:])")
 
@@ -44,17 +45,28 @@ def _block(block: Block) -> str:
 def _table(table: Table) -> str:
     """Write a table, a wide one as several with the same rows; groups are never torn."""
     names = [_inline(column, True) for column in table.columns]
-    pieces: list[list[int]] = [[]]
-    for group in groups(table):
-        if pieces[-1] and len(pieces[-1]) + len(group.columns) > MOST_COLUMNS:
-            pieces.append([])
-        pieces[-1] += group.columns
+    found = groups(table)
+    for group in found:
         for column in group.columns if group.name else ():
             names[column] = _joined(group.name, table.columns[column])
     cells = [[_cell(cell) for cell in row] for row in table.rows]
     right = [numeric(table, column) for column in range(len(names))]
-    written = [_grid([[row[column] for column in (0, *piece)] for row in (names, *cells)], [right[column] for column in (0, *piece)]) for piece in pieces]
+    written = [
+        _grid([[row[column] for column in (0, *piece)] for row in (names, *cells)], [right[column] for column in (0, *piece)]) for piece in _pieces(found)
+    ]
     return "\n\n".join([f"**{_inline(table.title)}**", *written, *([_line(table.note)] if table.note else [])])
+
+
+def _pieces(found: Sequence[Group]) -> list[list[int]]:
+    """Share the columns out among as many tables as are needed, so that none is much wider than another."""
+    total = sum(len(group.columns) for group in found)
+    planned = max(1, math.ceil(total / MOST_COLUMNS))
+    pieces: list[list[int]] = [[]]
+    for group in found:
+        if len(pieces) < planned and len(pieces[-1]) + len(group.columns) / 2 > total / planned:
+            pieces.append([])
+        pieces[-1] += group.columns
+    return pieces
 
 
 def _joined(group: str, column: str) -> str:

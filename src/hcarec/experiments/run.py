@@ -8,21 +8,25 @@ import io
 import json
 import shutil
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from hcarec import atomic
 from hcarec.config import ModelConfig
 from hcarec.experiments.machine import describe
+from hcarec.experiments.own_best import COLUMN, OwnBest
 from hcarec.experiments.results import Results
 from hcarec.metrics import KS
+from hcarec.training import Watcher, train
 
 if TYPE_CHECKING:
     from hcarec.evaluation import Result
     from hcarec.models import Model
-    from hcarec.training import Watcher
 
 SCHEMA = 1
 """Raised when runs of before can no longer be compared with new ones."""
@@ -80,24 +84,28 @@ def perform(run: Run, results: Results, watch: Watcher | None = None) -> dict[st
     """Train and evaluate, going on where an earlier attempt stopped; write the record, or return None where Ctrl-C ended it early."""
     from hcarec.evaluation import evaluate
     from hcarec.sequences import Sequences
-    from hcarec.training import train
 
     began = time.perf_counter()
     data, work = Sequences.open(run.data.path), results.running / run.key
     settings = {name: value for name, value in dataclasses.asdict(run.config).items() if name != "model"}
     if run.config.model == "gru":
         del settings["window_x"], settings["window_h"]
-    model = train(data, work, model=run.config.model, selection=run.selection, seed=run.seed, threads=1, resume=True, ks=run.ks, watch=watch, **settings)
+    keeper = OwnBest(results.running / f"{run.key}.users", run.selection == "best-epoch-on-test", watch or Watcher())
+    model = train(data, work, model=run.config.model, selection=run.selection, seed=run.seed, threads=1, resume=True, ks=run.ks, watch=keeper, **settings)
     if not model.about["finished"]:
         return None
     found = evaluate(model, data, threads=1)
+    users = {name: values for name, values in found.users.items() if name.startswith(USER_COLUMNS)} | keeper.columns()
     log = [json.loads(line) for line in (work / "log.jsonl").read_text().splitlines()]
-    record = _record(run, model, found, log) | {"seconds_here": round(time.perf_counter() - began, 1)}
-    _write_users(results.users / f"{run.key}.parquet", found)
+    record = _record(run, model, found, log)
+    _check_users(users, record)
+    record |= {"seconds_here": round(time.perf_counter() - began, 1)}
+    _write_users(results.users / f"{run.key}.parquet", users)
     if results.keeps_model(run.config, run.seed):
         _keep(work, results.models / run.key)
     results.write(run.data.name, run.name, record)
     shutil.rmtree(work, ignore_errors=True)
+    keeper.clear()
     return record
 
 
@@ -136,11 +144,19 @@ def _short(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.6g}")
 
 
-def _write_users(path: Path, found: Result) -> None:
-    import numpy as np
+def _check_users(users: Mapping[str, np.ndarray], record: Mapping[str, Any]) -> None:
+    """Make sure that the figures per user are those of the record: they are kept apart while a run goes on."""
+    for name in record["best"]:
+        metric, _, k = name.partition("@")
+        if metric in ("map", "ndcg"):
+            column = users[f"{COLUMN[metric]}@{k}"]
+            assert abs(float(np.nanmean(column)) - record["best"][name]["value"]) < 1e-9, f"figures per user do not belong to {name}"
+
+
+def _write_users(path: Path, users: Mapping[str, np.ndarray]) -> None:
     import polars as pl
 
-    columns = {name: np.asarray(values) for name, values in found.users.items() if name.startswith(USER_COLUMNS)}
+    columns = {name: np.asarray(values) for name, values in users.items()}
     frame = pl.DataFrame({name: values if values.dtype.kind in "iu" else values.astype(np.float32) for name, values in columns.items()})
     buffer = io.BytesIO()
     frame.write_parquet(buffer)

@@ -42,7 +42,9 @@ def gains_table(title: str, frame: pl.DataFrame, methods: Sequence[str], ks: Seq
 
     columns = [*((metric, k) for metric in ("recall", "map", "ndcg") for k in ks), ("auc", None)]
     means = {(row["method"], row["metric"], row["k"]): row["mean"] for row in summary(frame).iter_rows(named=True)}
-    by_seed = gains(frame).filter(pl.col("gain").is_not_null()).group_by("method", "metric", "k").agg(low=pl.col("gain").min(), high=pl.col("gain").max(), n=pl.len())
+    by_seed = (
+        gains(frame).filter(pl.col("gain").is_not_null()).group_by("method", "metric", "k").agg(low=pl.col("gain").min(), high=pl.col("gain").max(), n=pl.len())
+    )
     span = {(row["method"], row["metric"], row["k"]): (row["low"], row["high"]) for row in by_seed.iter_rows(named=True) if row["n"] > 1}
     rows = []
     for method in methods:
@@ -54,8 +56,9 @@ def gains_table(title: str, frame: pl.DataFrame, methods: Sequence[str], ks: Seq
             between = f"({100 * low_high[0]:+.0f} to {100 * low_high[1]:+.0f})" if low_high else ""
             cells.append(Cell(f"{100 * (means[method, *column] / base - 1):+.1f}" if base else "-", spread=between))
         rows.append([Cell(method), *cells])
-    headings = [f"{NAMES[metric]}@{k}" if k else NAMES[metric] for metric, k in columns]
-    return Table(title, ["gain over GRU, %", *headings], rows, note)
+    headings = [f"@{k}" if k else "" for _, k in columns]
+    groups = [*((NAMES[metric], len(ks)) for metric in ("recall", "map", "ndcg")), (NAMES["auc"], 1)]
+    return Table(title, ["gain over GRU, %", *headings], rows, note, groups)
 
 
 def data_table(noted: Mapping[str, Mapping[str, Any]]) -> Table:
