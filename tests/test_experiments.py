@@ -358,3 +358,22 @@ def test_the_example_of_the_docs_runs(tmp_path: Path) -> None:
     specification.loader.exec_module(example)
     table = example.main(tmp_path, users=60, epochs=1, runs=1, workers=1)
     assert table.height == 6 and table["gain_percent"].null_count() == 0
+
+
+def test_two_grids_in_one_folder_are_refused_and_workers_end_with_their_parent(log: Path, tmp_path: Path) -> None:
+    running = subprocess.Popen([*run_command(log, tmp_path / "out"), "--epochs", "5000"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 60
+        while not list((tmp_path / "out" / "work").glob("running/*")) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        with pytest.raises(HcarecError, match="another experiment is running"):
+            experiments.methods({"small": log}, tmp_path / "out", runs=1, epochs=1, workers=1)
+        children = subprocess.run(["pgrep", "-P", str(running.pid)], capture_output=True, text=True).stdout.split()
+        assert children
+    finally:
+        running.kill()
+        running.wait()
+    deadline = time.monotonic() + 20
+    while any(Path(f"/proc/{child}").exists() for child in children) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not [child for child in children if Path(f"/proc/{child}").exists()]

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
+import multiprocessing.connection
+import os
 import queue
 import signal
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from typing import Any
 
-from hcarec.errors import HcarecError
+from hcarec.errors import ConfigError, HcarecError
 from hcarec.experiments.results import Results
 from hcarec.experiments.run import Run, perform
 from hcarec.parallel import cores
@@ -48,9 +52,13 @@ def go(runs: Sequence[Run], results: Results, *, workers: int | None = None, tol
     A run that fails is told at the end and stops no other. Ctrl-C lets every run write its checkpoint; the next call goes on there.
     """
     results.make()
+    with _alone(results):
+        return _go(runs, results, workers, told or (lambda standing: None))
+
+
+def _go(runs: Sequence[Run], results: Results, workers: int | None, told: Callable[[Standing], None]) -> Standing:
     todo = missing(runs, results)
     standing = Standing(todo, found=len({run.key for run in runs}) - len(todo))
-    told = told or (lambda standing: None)
     told(standing)
     if not todo:
         return standing
@@ -59,9 +67,9 @@ def go(runs: Sequence[Run], results: Results, *, workers: int | None = None, tol
         _here(todo, results, standing, told)
         return standing
     context = multiprocessing.get_context("spawn")
-    with context.Manager() as manager, ProcessPoolExecutor(workers, mp_context=context, initializer=_quiet) as pool:
-        messages = manager.Queue()
-        waiting: dict[Future[bool], Run] = {pool.submit(_one, run, results, messages): run for run in todo}
+    messages = context.Queue()
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_worker, initargs=(messages,)) as pool:
+        waiting: dict[Future[bool], Run] = {pool.submit(_one, run, results): run for run in todo}
         before = signal.getsignal(signal.SIGINT)
         try:
             _follow(waiting, messages, standing, told)
@@ -132,10 +140,40 @@ class _Reporter(Watcher):
         self._tell((self._key, record["epoch"] / self._epochs))
 
 
-def _quiet() -> None:
-    """Between runs a worker leaves Ctrl-C to the process that began it; a run has its own handler."""
+_messages: Any = None
+"""Where a worker tells how far its run is."""
+
+
+def _begin_worker(messages: Any) -> None:
+    """Leave Ctrl-C between runs to the process that began this one (a run has its own handler), and end with that process, however it ends."""
+    global _messages
+    _messages = messages
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)  # a run goes on from its checkpoint
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
-def _one(run: Run, results: Results, messages: Any) -> bool:
-    return perform(run, results, _Reporter(run.key, messages.put)) is not None
+@contextlib.contextmanager
+def _alone(results: Results) -> Iterator[None]:
+    """Hold the folder of results, so that no run is done twice at the same time; the system lets go of it when the process ends."""
+    try:
+        import fcntl
+    except ImportError:  # Windows has no such locks
+        yield
+        return
+    with open(results.work / ".lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ConfigError(f"another experiment is running in '{results.folder}': wait for it, or give another folder with -o") from None
+        yield
+
+
+def _one(run: Run, results: Results) -> bool:
+    return perform(run, results, _Reporter(run.key, _messages.put)) is not None
