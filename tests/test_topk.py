@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hcarec.errors import ModelError
@@ -91,6 +92,118 @@ def test_a_score_has_the_same_bits_whatever_stands_beside_it(seed: int, d: int, 
     assert fused_chain(H[user], X[item]) == table[user, item]
 
 
+def drawn_vectors(data: st.DataObject, rng: np.random.Generator, n: int, d: int) -> np.ndarray:
+    """Vectors of every kind that a bound might trip over."""
+    kind = data.draw(st.sampled_from(["normal", "whole", "signs", "equal", "cluster", "tailed", "one axis"]))
+    vectors = rng.standard_normal((n, d))
+    if kind == "whole":
+        vectors = rng.integers(-2, 3, (n, d)).astype(float)
+    elif kind == "signs":
+        vectors = np.sign(vectors)
+    elif kind == "equal":
+        vectors[:] = vectors[0]
+    elif kind == "cluster":
+        vectors = vectors[:1] + 1e-3 * vectors
+    elif kind == "tailed":
+        vectors *= np.exp(3 * rng.standard_normal((n, 1)))
+    elif kind == "one axis":
+        vectors[:, 1:] = 0
+    vectors[rng.random(n) < data.draw(st.sampled_from([0, 0.1, 1]), label="share of zero vectors")] = 0
+    # Products down to where float32 has few bits left or none, and up to where it nearly overflows or does.
+    scaled: np.ndarray = (vectors * data.draw(st.sampled_from([1, 1, 1e-38, 1e-22, 1e-19, 1e17, 1e18, 1e19]))).astype(np.float32)
+    return scaled
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.data())
+def test_ruling_items_out_changes_no_bit(data: st.DataObject) -> None:
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    n_users, d = data.draw(st.integers(1, 14)), data.draw(st.sampled_from([1, 2, 7, 20, 33, 256]))
+    n_items = data.draw(st.sampled_from([513, 1_024, 1_500, 4_000]))
+    k = data.draw(st.sampled_from([1, 3, 20, 200, n_items - 1, n_items, n_items + 2]))
+    H, X = drawn_vectors(data, rng, n_users, d), drawn_vectors(data, rng, n_items, d)
+    ties = rng.permutation(n_items).astype(np.int32)
+    packed, nothing = pack(X), ragged([[]] * n_users)
+    assert packed.codes is not None
+    hidden = ragged([rng.integers(0, n_items, rng.integers(0, 60)).tolist() for _ in range(n_users)]) if data.draw(st.booleans()) else None
+    allowed = rng.random(n_items) < 0.3 if data.draw(st.booleans()) else None
+
+    def found(**how: Any) -> tuple[bytes, bytes] | str:
+        try:
+            ranking = rank(H, X, ties, k, hidden=hidden, allowed=allowed, packed=packed, **how)
+        except ModelError as error:
+            return str(error)
+        return ranking.items.tobytes(), ranking.scores.tobytes()
+
+    assert found(threads=1) == found(threads=2) == found(test=nothing)  # where test items are asked for, all scores are computed
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.data())
+def test_an_item_that_just_reaches_the_top_is_never_ruled_out(data: st.DataObject) -> None:
+    from hcarec.ops import screen
+
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    n_users, n_items, d = 4, 520, data.draw(st.sampled_from([1, 2, 3, 20, 65]))
+    H, X = drawn_vectors(data, rng, n_users, d), drawn_vectors(data, rng, n_items, d)
+    assume(np.linalg.norm(H.astype(float), axis=1).max() * np.linalg.norm(X.astype(float), axis=1).max() < 1e37)
+    codes, bounds, reach = screen.encode(X)
+    users, starts, user_bounds = screen._encode_users(H, 0, n_users, reach)
+    q = codes.reshape(-1, codes.shape[1], 32, 2).transpose(0, 2, 1, 3).reshape(-1, 2 * codes.shape[1])[:n_items].astype(int) - 64
+    p = users.transpose(0, 2, 1).reshape(-1, codes.shape[1])[:n_users].copy().view(np.int8).reshape(n_users, -1, 4)[:, :, :2].reshape(n_users, -1).astype(int)
+    assert starts.ravel()[:n_users].tolist() == (-64 * p.sum(1)).astype(np.int16).tolist()
+    sums = p @ q.T
+    assert np.abs(sums).max() <= 32_000
+    scores = pair_scores(H, X, *ragged([list(range(n_items))] * n_users)).reshape(n_users, n_items)
+    for user in range(n_users):
+        for item in range(n_items):
+            assert sums[user, item] > screen._limit(user_bounds, user, bounds, item // 512, d, scores[user, item])
+
+
+def test_the_last_item_may_be_the_best() -> None:
+    rng = np.random.default_rng(7)
+    X = np.column_stack([-rng.uniform(0.1, 0.9, 1_000), rng.uniform(2, 3, 1_000)])
+    X[400] = 1, 0  # the shortest, so that it is looked at last
+    packed = pack(X)
+    assert packed.order[-1] == 400
+    assert rank(np.array([[1.0, 0.0]]), X, np.arange(1_000), 1, packed=packed).items.tolist() == [[400]]
+
+
+def test_most_items_are_ruled_out_without_a_score() -> None:
+    rng = np.random.default_rng(6)
+    H, X = rng.standard_normal((12, 20)).astype(np.float32), rng.standard_normal((20_000, 20)).astype(np.float32)
+    ties, packed = np.arange(20_000, dtype=np.int32), pack(X)
+    expected = rank(H, X, ties, 5, packed=packed)
+    # Whoever scores a poisoned item ranks it first; the last strips hold few that come near anyone's best five.
+    scores, poisoned = H @ X[packed.order].T, packed.panels.copy()
+    far = np.flatnonzero((scores < 0.8 * expected.scores[:, -1:]).all(0) & (np.arange(20_000) >= 10_000))
+    assert len(far) > 9_000
+    poisoned[far // 16, :, far % 16] = 1e6 * H[0]
+    assert rank(H, X, ties, 5, packed=packed._replace(panels=poisoned)).items.tolist() == expected.items.tolist()
+    assert rank(H, X, ties, 5, packed=packed._replace(panels=poisoned), test=ragged([[]] * 12)).items[0, 0] in packed.order[far]
+
+
+@pytest.mark.parametrize("multiply", ["_pairs_by_avx2", "_pairs_by_shifts"])
+def test_the_screen_is_the_same_on_every_processor(multiply: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import numba
+
+    from hcarec.ops import screen_tile
+
+    if multiply == "_pairs_by_shifts":
+        monkeypatch.setattr(screen_tile, "_pairs_by_avx2", screen_tile._pairs_by_shifts)
+    tile, rng = screen_tile.screen_tile, np.random.default_rng(3)
+    run = numba.njit(lambda *given: tile(*given))
+    p, q = rng.integers(-127, 128, (6, 10)), rng.integers(-63, 64, (32, 10))
+    p, q = np.sign(p) * (np.abs(p) // 3), np.where(rng.random(q.shape) < 0.3, 63, q)  # their sums fit 16 bits, as those of `screen`
+    users = np.zeros((1, 5, 6, 4), np.int8)
+    users[0] = p.reshape(6, 5, 2).transpose(1, 0, 2)[:, :, [0, 1, 0, 1]]
+    items = (q.reshape(32, 5, 2).transpose(1, 0, 2) + 64).astype(np.uint8).reshape(1, 5, 64)
+    limits, masks = rng.integers(-3_000, 3_000, (1, 6)).astype(np.int16), np.zeros((6, 2), np.uint32)
+    run(users.view(np.int32)[..., 0], (-64 * p.sum(1)).astype(np.int16)[None], limits, 0, items, 0, masks, 1)
+    expected = ((p @ q.T > limits.T) << np.arange(32)).sum(1)
+    assert masks.T.tolist() == [[0] * 6, expected.tolist()]
+
+
 def test_threads_and_packing_change_nothing() -> None:
     rng = np.random.default_rng(5)
     H, X = rng.standard_normal((401, 7)).astype(np.float32), rng.standard_normal((2_100, 7)).astype(np.float32)
@@ -131,7 +244,7 @@ def test_infinities_are_ranked_and_nan_is_refused() -> None:
     X = np.arange(600, dtype=np.float32)[:, None]
     ties = np.arange(600, dtype=np.int32)
     X[7], X[300] = np.inf, -np.inf
-    assert rank(np.ones((1, 1)), X, ties, 600).items[0, [0, -1]].tolist() == [7, 300]
+    assert rank(np.ones((1, 1)), X, ties, 600, packed=pack(X)).items[0, [0, -1]].tolist() == [7, 300]
     H = np.ones((20, 1))
     H[[13, 17]] = np.nan
     with pytest.raises(ModelError, match="user row 13 "):
@@ -142,6 +255,15 @@ def test_infinities_are_ranked_and_nan_is_refused() -> None:
     X[599] = 0
     with pytest.raises(ModelError, match="user row 2 "):  # inf * 0, though neither vector holds a NaN
         rank(np.array([[1], [1], [np.inf]]), X, ties, 5)
+    large = np.full((600, 2), 1e30, np.float32)
+    large[599] = -large[599]
+    packed = pack(large)
+    assert packed.codes is not None
+    assert rank(np.full((2, 2), 1e30), large, ties, 600, packed=packed).scores[0, [0, -1]].tolist() == [np.inf, -np.inf]
+    with pytest.raises(ModelError, match="user row 1 "):  # finite vectors, but inf - inf
+        rank(np.array([[1, -1], [np.nan, 1]]), large, ties, 5, packed=packed)
+    with pytest.raises(ModelError, match="user row 0 "):
+        rank(np.array([[1, np.inf]]), np.zeros((600, 2)), ties, 5, packed=pack(np.zeros((600, 2))))
 
 
 def test_no_users_and_fewer_items_than_k() -> None:

@@ -16,6 +16,9 @@ Ragged = tuple[np.ndarray, np.ndarray]
 
 _CHUNK = 192  # users that share one trip through the catalogue; more gain little and balance the threads worse
 
+_WORTH_ENCODING = 256  # users for whom a catalogue is screened that has to be encoded first
+_SURELY_FINITE = 1e37  # no sum of products overflows float32 where the product of the lengths is below
+
 
 class Ranking(NamedTuple):
     """What `rank` finds.
@@ -34,12 +37,44 @@ class Ranking(NamedTuple):
     n_negatives: np.ndarray | None = None
 
 
-def pack(X: np.ndarray) -> np.ndarray:
+class Catalogue(NamedTuple):
+    """The item vectors in the layout of the kernels.
+
+    `panels` hold them in the order `order` (items,) int32; where the items can be screened, it is that of descending
+    length, and `codes`, `bounds` and `reach` are what `hcarec.ops.screen` needs. `greatest` is the greatest length.
+    """
+
+    panels: np.ndarray
+    order: np.ndarray
+    codes: np.ndarray | None = None
+    bounds: np.ndarray | None = None
+    reach: float = 0.0
+    greatest: float = np.inf
+
+
+def pack(X: np.ndarray) -> Catalogue:
     """Return the item vectors (items, d) in the layout of the kernels, to be kept by whoever ranks again and again."""
+    from hcarec.ops import score, screen
+
+    X = np.ascontiguousarray(X, np.float32)
+    lengths = _lengths(X)
+    if not (len(X) > score.STRIP and X.shape[1] <= screen.LARGEST_D and np.isfinite(lengths).all()):
+        return _pack_in_order(X)
+    order = np.argsort(-lengths, kind="stable").astype(np.int32)
+    X = X[order]
+    codes, bounds, reach = screen.encode(X)
+    return Catalogue(score.pack(X), order, codes, bounds, reach, float(lengths[order[0]]))
+
+
+def _pack_in_order(X: np.ndarray) -> Catalogue:
     from hcarec.ops import score
 
-    packed: np.ndarray = score.pack(np.ascontiguousarray(X, np.float32))
-    return packed
+    return Catalogue(score.pack(X), np.arange(len(X), dtype=np.int32))
+
+
+def _lengths(vectors: np.ndarray) -> np.ndarray:
+    squares: np.ndarray = np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)
+    return np.sqrt(squares)
 
 
 def rank(
@@ -52,7 +87,7 @@ def rank(
     allowed: np.ndarray | None = None,
     test: Ragged | None = None,
     exclude: Ragged | None = None,
-    packed: np.ndarray | None = None,
+    packed: Catalogue | None = None,
     threads: int | None = None,
 ) -> Ranking:
     """Rank all items for every user by the product of their vectors, in one pass and exactly.
@@ -62,13 +97,14 @@ def rank(
     the position of the user's test items, `exclude` names the items (training ones) that are no negatives beside
     them; `packed` is `pack(X)` where it is at hand. A score does not depend on who else is ranked or by how many threads.
     """
-    from hcarec.ops import score
+    from hcarec.ops import score, screen
 
     H, X = _vectors(H, X)
     tie_rank = np.ascontiguousarray(tie_rank, np.int32)
     n_users, n_items = len(H), len(X)
     assert k >= 1 and tie_rank.shape == (n_items,)
-    panels = pack(X) if packed is None else packed
+    if packed is None:
+        packed = pack(X) if test is None and n_users >= _WORTH_ENCODING else _pack_in_order(X)
     mask = np.zeros(0, np.bool_) if allowed is None else np.ascontiguousarray(allowed, np.bool_)
     assert len(mask) in (0, n_items)
     hidden_items, hidden_offsets = _sorted_within(_ragged(hidden, n_users, n_items))
@@ -78,10 +114,16 @@ def rank(
     scores = np.full((n_users, k), -np.inf, np.float32)
     ties = np.full((n_users, k), np.iinfo(np.int32).max, np.int32)
 
+    # Only where all scores are needed, or some might not be finite, every one is computed.
+    screened = test is None and packed.codes is not None and float(_lengths(H).max(initial=0)) * packed.greatest < _SURELY_FINITE
+
     def kernel(start: int, end: int) -> int:
+        if screened:
+            screen.rank_screened(H, *packed[:5], tie_rank, mask, hidden_items, hidden_offsets, start, end, scores, ties)
+            return -1
         return int(
             score.rank_users(
-                H, panels, tie_rank, mask, hidden_items, hidden_offsets, test_scores, test_offsets,
+                H, packed.panels, packed.order, tie_rank, mask, hidden_items, hidden_offsets, test_scores, test_offsets,
                 start, end, scores, ties, below,
             )
         )  # fmt: skip
@@ -108,8 +150,9 @@ def rank(
 
 def warm() -> None:
     """Compile what ranking needs, or load it compiled."""
-    one = np.zeros(1, np.int32), np.array([0, 1])
-    rank(np.ones((1, 1)), np.ones((2, 1)), np.arange(2), 1, hidden=one, test=one, exclude=one, threads=1)
+    one, X = (np.zeros(1, np.int32), np.array([0, 1])), np.ones((1_000, 1))
+    rank(X[:1], X, np.arange(1_000), 1, hidden=one, test=one, exclude=one, threads=1)
+    rank(X[:1], X, np.arange(1_000), 1, packed=pack(X), threads=1)
 
 
 def pair_scores(H: np.ndarray, X: np.ndarray, items: np.ndarray, offsets: np.ndarray, *, threads: int | None = None) -> np.ndarray:

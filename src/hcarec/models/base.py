@@ -18,7 +18,7 @@ from hcarec.ids import Ids
 from hcarec.ops.parameters import Theta, Trained
 from hcarec.sequences import Sequences
 from hcarec.ties import tie_rank
-from hcarec.topk import Ragged, pack, rank
+from hcarec.topk import Catalogue, Ragged, pack, rank
 
 CHUNK = 1024
 """Users trained between two looks at the clock, at Ctrl-C and at the loss."""
@@ -141,7 +141,7 @@ class Model(ABC):
         found = rank(H, self.item_vectors, self.tie_rank, min(k, len(self.item_ids)), hidden=hidden, allowed=allowed, packed=self._packed, threads=threads)
         return found.items, found.scores
 
-    _packed: np.ndarray | None = None
+    _packed: Catalogue | None = None
 
     def popular(self, k: int, hidden: Ragged | None = None, allowed: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return the k items that occur most in training, (1, k), and how often."""

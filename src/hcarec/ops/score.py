@@ -31,14 +31,14 @@ _FLOAT = ir.FloatType()
 _FLOATS = ir.VectorType(_FLOAT, VECTOR)
 
 # Any, because the types that Numba ships do not know how intrinsics and compiled functions are called.
-_kernel: Any = nb.njit(nogil=True, cache=True, error_model="numpy")
-_inlined: Any = nb.njit(nogil=True, error_model="numpy")
+kernel: Any = nb.njit(nogil=True, cache=True, error_model="numpy")
+inlined: Any = nb.njit(nogil=True, error_model="numpy")
 _intrinsic: Any = intrinsic
 _declare: Any = cgutils.get_or_insert_function
 
 
 @_intrinsic
-def _fma(typing_context: Any, a: Any, b: Any, c: Any) -> Any:
+def fma(typing_context: Any, a: Any, b: Any, c: Any) -> Any:
     """Return a * b + c of three float32, rounded once."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -47,12 +47,12 @@ def _fma(typing_context: Any, a: Any, b: Any, c: Any) -> Any:
     return types.float32(types.float32, types.float32, types.float32), generate
 
 
-@_inlined
+@inlined
 def _dot(h: Any, x: Any) -> Any:
     """Return the score of one user (d,) and one item (d,), bit for bit as `_score_tile` gives it."""
     total = np.float32(0.0)
     for l in range(h.shape[0]):
-        total = _fma(h[l], x[l], total)
+        total = fma(h[l], x[l], total)
     return total
 
 
@@ -116,7 +116,7 @@ def _broadcast(builder: Any, value: Any) -> Any:
     return builder.shuffle_vector(first, undefined, zeros)
 
 
-@_kernel
+@kernel
 def pack(X: Any) -> Any:
     """Return X (n, d) as panels (n_panels, d, LANES), the last one filled up with zeros; whole strips of them."""
     n, d = X.shape
@@ -128,7 +128,7 @@ def pack(X: Any) -> Any:
     return panels
 
 
-@_kernel
+@kernel
 def score_pairs(H: Any, X: Any, items: Any, offsets: Any, scores: Any, start: int, end: int) -> None:
     """Write the score of every (user, item) pair of the users start..end, ragged as `items`."""
     for user in range(start, end):
@@ -136,10 +136,11 @@ def score_pairs(H: Any, X: Any, items: Any, offsets: Any, scores: Any, start: in
             scores[at] = _dot(H[user], X[items[at]])
 
 
-@_kernel
+@kernel
 def rank_users(
     H: Any,
     panels: Any,
+    order: Any,
     tie_rank: Any,
     allowed: Any,
     hidden: Any,
@@ -154,35 +155,40 @@ def rank_users(
 ) -> int:
     """Fill the top-k and the counts of the users start..end; return the first user with a NaN score, or -1.
 
-    `hidden` sorted within each user; `allowed` (items,) bool or (0,) for all; `thresholds` are scores, and `below` gets
-    the number of catalogue items strictly under each. `top_scores`, `top_ties` (users, k) must hold -inf and the
-    greatest int32; they come out best first, `top_ties` being the tie ranks of the items.
+    `order` (items,) names the items as they lie in the panels; `hidden` sorted within each user; `allowed` (items,) bool
+    or (0,) for all; `thresholds` are scores, and `below` gets the number of catalogue items strictly under each.
+    `top_scores`, `top_ties` (users, k) must hold -inf and the greatest int32; they come out best first, `top_ties` being
+    the tie ranks of the items.
     """
-    n_items = len(tie_rank)
-    groups = _user_groups(H, start, end)
+    n_items = len(order)
+    groups = user_groups(H, start, end)
     strip = np.empty((USERS, STRIP), np.float32)
     bad = -1
     for first_item in range(0, n_items, STRIP):
         in_strip = min(STRIP, n_items - first_item)
         for group in range(len(groups)):
-            for column in range(0, STRIP, LANES):
-                _score_tile(groups, group, panels, (first_item + column) // LANES, strip, column)
+            score_strip(groups, group, panels, first_item, strip)
             first_user = start + group * USERS
             for user in range(first_user, min(first_user + USERS, end)):
                 row = user - first_user
                 _count_below(strip, row, in_strip, thresholds, threshold_offsets[user], threshold_offsets[user + 1], below)
-                if _reached(strip, row, 0, STRIP, top_scores[user, 0]):
-                    not_shown = hidden[hidden_offsets[user] : hidden_offsets[user + 1]]
-                    heap = top_scores[user], top_ties[user]
-                    if not _take(strip, row, first_item, in_strip, tie_rank, allowed, not_shown, *heap):
-                        bad = user if bad < 0 else min(bad, user)
+                not_shown = hidden[hidden_offsets[user] : hidden_offsets[user + 1]]
+                if not take_row(strip, row, first_item, in_strip, order, tie_rank, allowed, not_shown, top_scores[user], top_ties[user]):
+                    bad = user if bad < 0 else min(bad, user)
     for user in range(start, end):
-        _sort_heap(top_scores[user], top_ties[user])
+        sort_heap(top_scores[user], top_ties[user])
     return bad
 
 
-@_inlined
-def _user_groups(H: Any, start: int, end: int) -> Any:
+@inlined
+def score_strip(groups: Any, group: int, panels: Any, first_item: int, strip: Any) -> None:
+    """Write the scores of a group of users and a whole strip of items to `strip` (USERS, STRIP)."""
+    for column in range(0, STRIP, LANES):
+        _score_tile(groups, group, panels, (first_item + column) // LANES, strip, column)
+
+
+@inlined
+def user_groups(H: Any, start: int, end: int) -> Any:
     """Return the rows start..end of H as (groups, d, USERS), filled up with zeros."""
     groups = np.zeros(((end - start + USERS - 1) // USERS, H.shape[1], USERS), np.float32)
     for user in range(start, end):
@@ -190,7 +196,7 @@ def _user_groups(H: Any, start: int, end: int) -> Any:
     return groups
 
 
-@_inlined
+@inlined
 def _count_below(strip: Any, row: int, n: int, thresholds: Any, begin: int, end: int, below: Any) -> None:
     """Add to below[begin:end] how many of the first n scores of a row lie strictly under each threshold."""
     four = begin + ((end - begin) & ~3)
@@ -215,7 +221,7 @@ def _count_below(strip: Any, row: int, n: int, thresholds: Any, begin: int, end:
         below[at] += in_a
 
 
-@_inlined
+@inlined
 def _reached(strip: Any, row: int, begin: int, end: int, least: float) -> bool:
     """Say whether any score of a part of a row is not below `least`; a NaN is not."""
     reached = np.int32(0)
@@ -224,39 +230,48 @@ def _reached(strip: Any, row: int, begin: int, end: int, least: float) -> bool:
     return reached != 0
 
 
-@_inlined
-def _take(strip: Any, row: int, first_item: int, n: int, tie_rank: Any, allowed: Any, hidden: Any, top_scores: Any, top_ties: Any) -> bool:
+@inlined
+def take_row(strip: Any, row: int, first_item: int, n: int, order: Any, tie_rank: Any, allowed: Any, hidden: Any, top_scores: Any, top_ties: Any) -> bool:
     """Take what belongs into the user's top-k heap; return whether all scores are numbers."""
     fine = True
+    if not _reached(strip, row, 0, STRIP, top_scores[0]):
+        return fine
     for begin in range(0, n, GROUP):
         least = top_scores[0]
         if not _reached(strip, row, begin, begin + GROUP, least):
             continue
         for j in range(begin, min(begin + GROUP, n)):
-            score, item = strip[row, j], first_item + j
+            score = strip[row, j]
             if score < least:
                 continue
             if score != score:
                 fine = False
-            elif _worse(least, top_ties[0], score, tie_rank[item]):
-                if (len(allowed) == 0 or allowed[item]) and not _contains(hidden, item):
-                    _replace_worst(top_scores, top_ties, len(top_scores), score, tie_rank[item])
-                    least = top_scores[0]
+            else:
+                offer(score, order[first_item + j], tie_rank, allowed, hidden, top_scores, top_ties)
+                least = top_scores[0]
     return fine
 
 
-@_inlined
+@inlined
+def offer(score: float, item: int, tie_rank: Any, allowed: Any, hidden: Any, top_scores: Any, top_ties: Any) -> None:
+    """Take one item into the user's top-k heap if it belongs there."""
+    if _worse(top_scores[0], top_ties[0], score, tie_rank[item]):
+        if (len(allowed) == 0 or allowed[item]) and not _contains(hidden, item):
+            _replace_worst(top_scores, top_ties, len(top_scores), score, tie_rank[item])
+
+
+@inlined
 def _contains(ordered: Any, value: int) -> Any:
     at = np.searchsorted(ordered, value)
     return at < len(ordered) and ordered[at] == value
 
 
-@_inlined
+@inlined
 def _worse(score: float, tie: int, other_score: float, other_tie: int) -> bool:
     return score < other_score or (score == other_score and tie > other_tie)
 
 
-@_inlined
+@inlined
 def _replace_worst(scores: Any, ties: Any, n: int, score: float, tie: int) -> None:
     """Put an entry in place of the root of a heap of n whose root is the worst."""
     at = 0
@@ -273,8 +288,8 @@ def _replace_worst(scores: Any, ties: Any, n: int, score: float, tie: int) -> No
     scores[at], ties[at] = score, tie
 
 
-@_inlined
-def _sort_heap(scores: Any, ties: Any) -> None:
+@inlined
+def sort_heap(scores: Any, ties: Any) -> None:
     """Turn the heap into a list, best first."""
     for last in range(len(scores) - 1, 0, -1):
         score, tie = scores[last], ties[last]
@@ -282,7 +297,7 @@ def _sort_heap(scores: Any, ties: Any) -> None:
         _replace_worst(scores, ties, last, score, tie)
 
 
-@_kernel
+@kernel
 def without_excluded(
     H: Any,
     X: Any,
