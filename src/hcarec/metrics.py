@@ -77,7 +77,9 @@ def hit_matrix(top: np.ndarray, test_items: np.ndarray, test_offsets: np.ndarray
 
 def coverage(top: np.ndarray, n_items: int) -> float:
     """Return the share of the catalogue that appears in anyone's list."""
-    return _ratio(len(np.unique(top[top >= 0])), n_items)
+    shown = np.zeros(n_items, np.bool_)
+    shown[top[top >= 0]] = True
+    return _ratio(shown.sum(), n_items)
 
 
 def _user_columns(hits: np.ndarray, n_test: np.ndarray, k: int) -> Columns:
