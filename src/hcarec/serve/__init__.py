@@ -1,0 +1,1 @@
+"""The live service: recommendations that know of each event the moment it happens."""

@@ -1,0 +1,24 @@
+"""Where the live service keeps the users' logs and states; `interface` says what a store does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hcarec.serve.stores.interface import Store
+
+REDIS = ("redis://", "rediss://", "unix://")
+
+
+def open_store(address: str, verify: bool = True, prefix: str = "hcarec:", timeout: float = 2.0, accept_less: bool = False) -> Store:
+    """Open the store at an address: a server of Redis or Valkey, or the path of an SQLite file.
+
+    `verify` is for SQLite; `prefix`, `timeout` and `accept_less` are for Redis.
+    """
+    if address.startswith(REDIS):
+        from hcarec.serve.stores.redis import RedisStore
+
+        return RedisStore(address, prefix, timeout, accept_less)
+    from hcarec.serve.stores.sqlite import SqliteStore
+
+    return SqliteStore(address, verify)

@@ -1,0 +1,208 @@
+"""What the service asks of a store: a log of events per user, and the model's state after replaying it.
+
+Per user a store keeps
+
+- the log: events in the order (time, arrival number), whenever they came in. Arrival numbers are given by the store
+  and grow; two are never equal.
+- a version: 0 for a user without a log, otherwise a number that grows with every change of the log. Versions are drawn
+  from one counter of the whole store, so none is used twice, not even after `forget`.
+- per model at most one state: bytes that mean nothing to the store, and the version of the log they reflect. States
+  are derived: one that is damaged or of an older version counts as absent, and is rebuilt by replaying the log.
+
+An update is `load`, then the model's step outside the store, then `commit` with the version that was loaded. Where the
+version has moved in between, `commit` refuses that change alone, and the caller loads again. Two servers on one store
+therefore always equal one after the other.
+
+Ids (of users, items, events, models) are any text of 1 to 512 bytes of UTF-8, NUL and newline included; others are
+refused with `InputError`. Times are integer microseconds since 1970, any 64-bit integer.
+
+Threads: a store is used by the thread that opened it, one call at a time; SQLite enforces this. A service gives it a
+worker thread of its own and gathers what is waiting into one `load` and one `commit`. The callbacks of `backup` and
+`check` run in that thread between two short steps, and may use the store: that is how a service goes on meanwhile.
+
+Every method may raise the family of `StoreError`; after one, the store remains usable and nothing is half done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+Progress = Callable[[int, int], None]
+"""Called with (done, total) between two short steps of a long call."""
+
+
+class Event(NamedTuple):
+    """One event of a log; the store gives the arrival number, the one of a new event is ignored."""
+
+    time: int
+    item: str
+    event_id: str | None = None
+    arrival: int = 0
+
+
+class Wanted(NamedTuple):
+    """A user to load, and the ids of events about to be added."""
+
+    user: str
+    event_ids: Collection[str] = ()
+
+
+class Loaded(NamedTuple):
+    """What the next event of a user needs.
+
+    `last_time` is the latest time the log has ever held (None for a user without a log): an event before it is late
+    and the state must be rebuilt. `state` is None unless it reflects `version`. `duplicates` are those of the wanted
+    event ids that the log holds already. `n_events` counts the events kept.
+    """
+
+    version: int
+    last_time: int | None
+    state: bytes | None
+    duplicates: frozenset[str]
+    n_events: int
+
+
+class Change(NamedTuple):
+    """Events to add to a user's log if it is still at `expected_version`, and the model's state after them.
+
+    At least one event; an event id occurs once. All states held become old by the change; with `state` None there is
+    no current one until `put_states` brings it. A state is the larger part of what a change writes: a service that
+    holds states in memory may commit without them and put them later, many at once, and loses nothing by a crash.
+    """
+
+    user: str
+    expected_version: int
+    events: Sequence[Event]
+    model: str
+    state: bytes | None
+
+
+class Rebuilt(NamedTuple):
+    """A state made by replaying the log as of `version`."""
+
+    user: str
+    version: int
+    model: str
+    state: bytes
+
+
+class History(NamedTuple):
+    """A log, oldest event first."""
+
+    version: int
+    events: list[Event]
+
+
+class Page(NamedTuple):
+    """Some users in the order of their ids' bytes; `after` leads to the next page and is None on the last one."""
+
+    users: list[str]
+    after: str | None
+
+
+class Retained(NamedTuple):
+    """How many events a page of `retain` removed; `after` as in `Page`."""
+
+    removed: int
+    after: str | None
+
+
+class Figures(NamedTuple):
+    """The size of a store.
+
+    `states` counts per model what is held, old ones included; `damaged_states` those found damaged since the store was
+    opened; `traces` says that slack space may still hold bytes of forgotten users (see `scrub`).
+    """
+
+    users: int
+    events: int
+    bytes: int
+    states: dict[str, int]
+    damaged_states: int
+    traces: bool
+
+
+class Checked(NamedTuple):
+    """What `check` has read and found right; damaged states are counted, since they are rebuilt."""
+
+    users: int
+    events: int
+    states: int
+    damaged_states: int
+
+
+class Store(Protocol):
+    """A durable store of logs and states."""
+
+    def load(self, wanted: Sequence[Wanted], model: str) -> list[Loaded]:
+        """Return, for every user wanted, in order, what the next event needs."""
+
+    def commit(self, changes: Sequence[Change]) -> list[int | None]:
+        """Make all changes in one durable transaction; return each user's new version, None where refused.
+
+        Refused: the log is not at the expected version, or holds one of the event ids already (`load` tells). A
+        second change of the same user in one call is refused as well. When this returns, the rest is on disk.
+        """
+
+    def put_states(self, rebuilt: Sequence[Rebuilt]) -> list[bool]:
+        """Store states for logs that are still at the given version; say for which that was so."""
+
+    def settle(self) -> None:
+        """Do a little of the work that commits put off; to be called when nothing is waiting, so that it delays nobody."""
+
+    def history(self, user: str, limit: int | None = None) -> History:
+        """Return a user's log, or its last `limit` events; version 0 and no events for a user without one."""
+
+    def users(self, after: str | None = None, limit: int = 1000) -> Page:
+        """Return up to `limit` users that have a log."""
+
+    def without_state(self, model: str, after: str | None = None, limit: int = 1000) -> Page:
+        """Look at up to `limit` users; return those that have events and no current state for a model."""
+
+    def drop_states(self, keep: Collection[str], limit: int = 1000) -> int:
+        """Remove about `limit` states of models other than those to keep; return how many. Call until it returns 0."""
+
+    def forget(self, user: str, scrub: bool = True) -> int:
+        """Remove a user wholly and durably; return how many events went.
+
+        Rows, index entries and the journal are overwritten or cut at once. Slack space inside the files may keep
+        bytes that were moved there earlier; `scrub` rewrites the files and removes those too, in time proportional to
+        the size of the store. With `scrub=False` that is left to a later call of `scrub()`, in a quiet hour, and
+        `figures().traces` is true until then. Blocks that the file system has freed and older backups are beyond reach.
+        """
+
+    def scrub(self) -> None:
+        """Rewrite the files so that no trace of forgotten users is left in them."""
+
+    def seed(self, fingerprint: str, histories: Iterable[tuple[str, Sequence[Event]]], again: bool = False) -> int:
+        """Import the histories of a data set, once; return how many events were added.
+
+        The fingerprint is remembered together with how far the import has come: a finished one is not repeated and
+        an interrupted one goes on, so the same fingerprint must always come with the same histories in the same
+        order. Data with another fingerprint is refused unless `again`: events in both would count twice.
+        """
+
+    def seeded(self) -> dict[str, bool]:
+        """Return the fingerprints of the data sets imported, and whether each import has finished."""
+
+    def retain(self, last: int | None = None, since: int | None = None, after: str | None = None, limit: int = 1000) -> Retained:
+        """Let go of events beyond the `last` ones of a user and those before the time `since`, for a page of users.
+
+        Versions and states stay: a current state has seen the events that go and remains exact. Lost is what needs
+        them: a state rebuilt later (for a new model, or after a late event) replays only what is kept and so differs;
+        hide-seen and `history` do not know them; and the id of a removed event is no longer recognised as a duplicate.
+        """
+
+    def backup(self, target: str | Path, progress: Progress | None = None) -> None:
+        """Write a copy to a file while the store is in use; the file is an SQLite store, and appears whole or not at all."""
+
+    def check(self, progress: Progress | None = None) -> Checked:
+        """Read everything, compare all checksums, and raise `StoreDamaged` where they differ."""
+
+    def figures(self) -> Figures:
+        """Return the size of the store, quickly."""
+
+    def close(self) -> None:
+        """Let go of the store; all that was acknowledged is on disk already."""

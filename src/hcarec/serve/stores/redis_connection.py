@@ -1,0 +1,163 @@
+"""The connection of a Redis store: what the server must be like, and what its failures mean."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from hcarec.serve.stores.errors import StoreError, StoreFull, StoreUnreachable
+from hcarec.serve.stores.records import encode
+from hcarec.serve.stores.redis_keys import READ
+
+T = TypeVar("T")
+OLDEST = 7
+NEEDED = {"appendonly": "yes", "appendfsync": "always", "no-appendfsync-on-rewrite": "no", "maxmemory-policy": "noeviction"}
+
+
+class RedisConnection:
+    """A client whose calls wait a bounded time and fail with our errors."""
+
+    def __init__(self, url: str, prefix: str, timeout: float, accept_less: bool) -> None:
+        try:
+            import redis
+            from redis.backoff import NoBackoff
+            from redis.retry import Retry
+        except ImportError:
+            raise StoreError("the Redis store needs the package redis: install hcarec[redis]") from None
+        self._redis: Any = redis
+        self._prefix = prefix.encode()
+        self._scripts: dict[str, Any] = {}
+        try:
+            # No retries by the client: a script that was applied and is sent again would look refused.
+            self.client: Any = redis.Redis.from_url(url, socket_timeout=timeout, socket_connect_timeout=timeout, retry=Retry(NoBackoff(), 0))
+        except ValueError:
+            raise StoreError("the address of the Redis store is not understood: give redis://host:port/0, rediss://.. or unix://path") from None
+        try:
+            self.durability = self._examine(accept_less)
+        except BaseException:
+            self.close()
+            raise
+
+    def _examine(self, accept_less: bool) -> str:
+        info = self.info("server") | self.info("cluster")
+        version = str(info.get("redis_version", "0"))
+        if int(version.partition(".")[0]) < OLDEST:
+            raise StoreError(f"the Redis server is of version {version}, expected {OLDEST} or later: use a newer one")
+        if info.get("cluster_enabled"):
+            raise StoreError("the Redis server is part of a cluster: give a single server (with replicas, if you like)")
+        try:
+            settings: dict[str, str] = dict(self.client.config_get(*NEEDED))
+        except self._redis.ResponseError:
+            settings = {}
+        except self._redis.RedisError as error:
+            raise self._translated(error) from error
+        wrong = [f"{name} {settings.get(name, '(unknown)')}" for name, needed in NEEDED.items() if settings.get(name) != needed]
+        if not wrong:
+            return "acknowledged events are on the disk of the Redis server"
+        if accept_less:
+            return f"acknowledged events may be lost with the Redis server ({', '.join(wrong)})"
+        needed = ", ".join(f"{name} {value}" for name, value in NEEDED.items())
+        raise StoreError(f"the Redis server may lose acknowledged events ({', '.join(wrong)}): set {needed}, or accept less durability")
+
+    # -- keys ----------------------------------------------------------------------------------------------------
+
+    def key(self, kind: str, name: bytes = b"") -> bytes:
+        """Return the key of something."""
+        return self._prefix + kind.encode() + name
+
+    def common_keys(self) -> list[bytes]:
+        """Return the keys that every commit may change."""
+        return [self.key(kind) for kind in ("clock", "events", "users", "models", "seeds")]
+
+    def change_keys(self, name: bytes, model: bytes) -> list[bytes]:
+        """Return the keys of one user, and of the states of a model."""
+        return [self.key("user:", name), self.key("log:", name), self.key("ids:", name), self.key("states:", model)]
+
+    # -- calls ---------------------------------------------------------------------------------------------------
+
+    def read(self, requests: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Send commands that only read, and answer them as of one moment; a lost connection is made anew, once."""
+        arguments = [word for request in requests for word in (len(request), *request)]
+        return self._twice(lambda: self.script(READ, (), arguments)) if requests else []
+
+    def write(self, requests: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Send commands that may be repeated, as one transaction; a lost connection is made anew, once."""
+
+        def send() -> list[Any]:
+            with self.reached(), self.client.pipeline(transaction=True) as pipeline:
+                for request in requests:
+                    pipeline.execute_command(*request)
+                return list(pipeline.execute())
+
+        return self._twice(send)
+
+    def info(self, section: str) -> dict[str, Any]:
+        """Read what the server says of itself."""
+
+        def ask() -> dict[str, Any]:
+            with self.reached():
+                return dict(self.client.info(section))
+
+        return self._twice(ask)
+
+    def _twice(self, work: Callable[[], T]) -> T:
+        try:
+            return work()
+        except StoreUnreachable as error:
+            if isinstance(error.__cause__, self._redis.TimeoutError):
+                raise  # it has had its time
+            return work()
+
+    def script(self, text: str, keys: Sequence[bytes], arguments: Sequence[Any]) -> Any:
+        """Run a script, once."""
+        if text not in self._scripts:
+            self._scripts[text] = self.client.register_script(text)
+        with self.reached():
+            return self._scripts[text](keys=keys, args=arguments)
+
+    def reserve(self, wanted: Sequence[tuple[bytes, int]]) -> tuple[int, list[bytes | None]]:
+        """Reserve as many arrival numbers as users have new events; return the number before the first, and the users' records.
+
+        A change that is then refused leaves a gap in the numbers. A user's version still only grows: numbers are
+        reserved after the version that the change expects was read, so they are greater.
+        """
+        total = sum(count for _, count in wanted)
+        clock, *records = self.write([("INCRBY", self.key("clock"), total), *(("GET", self.key("user:", name)) for name, _ in wanted)])
+        return clock - total, records
+
+    def page(self, after: str | None, limit: int) -> list[bytes]:
+        """Read up to `limit` users in the order of their ids' bytes."""
+        assert limit >= 1
+        first = b"-" if after is None else b"(" + encode("user", after)
+        names: list[bytes] = self.read([("ZRANGEBYLEX", self.key("users"), first, b"+", b"LIMIT", 0, limit)])[0]
+        return names
+
+    def seeds(self) -> dict[bytes, bytes]:
+        """Read how far imports have come: users done, and a full stop behind where finished."""
+        flat = self.read([("HGETALL", self.key("seeds"))])[0]
+        return dict(zip(flat[::2], flat[1::2], strict=True))
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.client.close()
+
+    # -- errors --------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def reached(self) -> Iterator[None]:
+        """Turn errors of the client into ours."""
+        try:
+            yield
+        except self._redis.RedisError as error:
+            raise self._translated(error) from error
+
+    def _translated(self, error: Exception) -> StoreError:
+        text = str(error)
+        if isinstance(error, self._redis.AuthenticationError | self._redis.exceptions.NoPermissionError):
+            return StoreError("the Redis server refused the user or password: check the address and the rights")
+        if isinstance(error, self._redis.exceptions.OutOfMemoryError) or text.startswith(("OOM", "MISCONF")):
+            return StoreFull("the Redis server has no room left to write: free memory or disk there; reads go on, writing goes on by itself")
+        if isinstance(error, self._redis.ConnectionError | self._redis.TimeoutError | self._redis.ReadOnlyError):
+            return StoreUnreachable("the Redis server cannot be reached or written to: check that it runs; the next call tries again")
+        return StoreError(f"the Redis server answered with an error ({text.splitlines()[0] if text else type(error).__name__}): check its log")

@@ -1,0 +1,391 @@
+"""What only the SQLite store has to stand: sudden death, a full disk, flipped bits, a second owner, traces in its file."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hcarec.serve.stores.errors import StoreBusy, StoreDamaged, StoreError, StoreFull
+from hcarec.serve.stores.interface import Change, Event, Rebuilt, Wanted
+from hcarec.serve.stores.sqlite import SqliteStore
+from hcarec.serve.stores.sqlite_backup import restore
+
+M = "model"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store.db"
+
+
+def filled(path: Path, users: int = 300, seed: int = 0) -> SqliteStore:
+    """Make a store of some pages: users with long and short logs, states of two models, an import."""
+    random.seed(seed)
+    store = SqliteStore(path)
+    for part in range(3):
+        loaded = store.load([Wanted(f"user {n}") for n in range(users)], M)
+        store.commit(
+            [
+                Change(f"user {n}", each.version, [Event(random.randrange(1000), f"item {n}", f"{part}-{n}") for _ in range(1)], M, random.randbytes(300))
+                for n, each in enumerate(loaded)
+            ]
+        )
+    loaded = store.load([Wanted(f"user {n}") for n in range(users)], M)
+    store.put_states([Rebuilt(f"user {n}", each.version, "other", random.randbytes(1500)) for n, each in enumerate(loaded[:40])])
+    store.seed("print", [("seeded", [Event(n, f"item {n}") for n in range(200)])])
+    return store
+
+
+def answers(store: SqliteStore, users: int = 300) -> tuple[list[object], list[bytes | None]]:
+    """Ask everything; return the answers that must not change, and the states, which may be absent."""
+    names = [*(f"user {n}" for n in range(users)), "seeded", "nobody"]
+    told: list[object] = [store.seeded(), store.users(limit=10_000), store.figures()[:2]]
+    states = []
+    for model in (M, "other"):
+        for loaded in store.load([Wanted(name, [f"{part}-{name[5:]}" for part in range(4)]) for name in names], model):
+            told.append(loaded._replace(state=None))
+            states.append(loaded.state)
+    told += [store.history(name) for name in names]
+    told += [store.history(name, 2) for name in names]
+    return told, states
+
+
+# -- one owner, one kind of file ---------------------------------------------------------------------------------
+
+
+def test_a_second_process_is_refused_in_one_line(path: Path) -> None:
+    store = SqliteStore(path)
+    with pytest.raises(StoreBusy, match="in use"):
+        SqliteStore(path)
+    code = f"from hcarec.serve.stores.sqlite import SqliteStore\ntry: SqliteStore({str(path)!r})\nexcept Exception as e: print(type(e).__name__, e)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.startswith("StoreBusy") and done.stdout.count("\n") == 1
+    assert store.commit([Change("a", 0, [Event(1, "x")], M, None)]) == [1]
+    with pytest.raises(StoreBusy):
+        restore(path, path.with_name("elsewhere"))
+    store.close()
+    SqliteStore(path).close()
+
+
+def test_another_thread_is_refused(path: Path) -> None:
+    store = SqliteStore(path)
+    caught: list[Exception] = []
+
+    def work() -> None:
+        try:
+            store.figures()
+        except sqlite3.ProgrammingError as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    store.close()
+    assert caught
+
+
+def test_foreign_newer_and_torn_files_are_refused(path: Path, tmp_path: Path) -> None:
+    foreign = tmp_path / "foreign.db"
+    with contextlib.closing(sqlite3.connect(foreign)) as db:
+        db.execute("CREATE TABLE t (x)")
+        db.commit()
+    content = foreign.read_bytes()
+    with pytest.raises(StoreError, match="another program"):
+        SqliteStore(foreign)
+    assert foreign.read_bytes() == content
+    (tmp_path / "garbage.db").write_bytes(b"not a database at all\n" * 400)
+    with pytest.raises(StoreDamaged):
+        SqliteStore(tmp_path / "garbage.db")
+    with pytest.raises(StoreError, match="existing folder"):
+        SqliteStore(tmp_path / "no" / "folder.db")
+    filled(path).close()
+    whole = path.read_bytes()
+    for size in (len(whole) // 2, 5000, 4096, 100, 10):
+        path.write_bytes(whole[:size])
+        with pytest.raises(StoreDamaged):
+            SqliteStore(path)
+    path.write_bytes(b"")
+    with pytest.raises(StoreDamaged, match="lost acknowledged"):
+        SqliteStore(path)
+    path.write_bytes(whole)
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA user_version = 99")
+    with pytest.raises(StoreError, match="newer"):
+        SqliteStore(path)
+
+
+# -- damage ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("table", "change"),
+    [
+        ("events", "item = CAST(x'00' || item AS BLOB)"),
+        ("events", "time = time + 1"),
+        ("users", "n_events = n_events + 1"),
+        ("store", "clock = clock - 1"),
+        ("seeds", "finished = 0"),
+    ],
+)
+def test_a_changed_row_is_said_and_never_served(path: Path, table: str, change: str) -> None:
+    filled(path).close()
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute(f"UPDATE {table} SET {change}")
+        db.commit()
+    with pytest.raises(StoreDamaged, match=table):
+        answers(SqliteStore(path))
+
+
+def test_a_row_that_is_gone_is_missed(path: Path) -> None:
+    filled(path).close()
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute("DELETE FROM events WHERE user = 3 AND arrival = (SELECT max(arrival) FROM events WHERE user = 3)")
+        db.commit()
+    store = SqliteStore(path)
+    with pytest.raises(StoreDamaged):
+        store.history("user 2")
+    with pytest.raises(StoreDamaged):
+        store.check()
+    assert len(store.history("user 1").events) == 3
+    store.close()
+
+
+def test_a_damaged_state_counts_as_absent(path: Path) -> None:
+    filled(path).close()
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute("UPDATE states SET state = zeroblob(10) WHERE id % (1 << 48) = 5")
+        db.commit()
+    store = SqliteStore(path)
+    assert store.load([Wanted("user 4")], M)[0].state is None
+    assert store.figures().damaged_states == 1 and store.check().damaged_states == 2
+    store.close()
+
+
+def flip(path: Path, dice: random.Random) -> None:
+    content = bytearray(path.read_bytes())
+    content[dice.randrange(len(content))] ^= 1 << dice.randrange(8)
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("count", [pytest.param(60, id="some"), pytest.param(3000, id="many", marks=pytest.mark.soak)])
+def test_a_flipped_bit_never_changes_an_answer(path: Path, tmp_path: Path, count: int) -> None:
+    store = filled(path, users=60)
+    told, states = answers(store, 60)
+    store.close()
+    dice = random.Random(1)
+    outcomes: Counter[str] = Counter()
+    for n in range(count):
+        flipped = tmp_path / f"{n}.db"
+        shutil.copyfile(path, flipped)
+        flip(flipped, dice)
+        try:
+            with contextlib.closing(SqliteStore(flipped)) as store:
+                found, found_states = answers(store, 60)
+        except StoreError:
+            outcomes["said"] += 1
+        else:
+            assert found == told
+            assert all(found is None or found == state for found, state in zip(found_states, states, strict=True))
+            outcomes["state absent" if found_states != states else "harmless"] += 1
+        for beside in tmp_path.glob(f"{n}.db*"):
+            beside.unlink()
+    assert outcomes["said"] and outcomes["state absent"], outcomes
+
+
+# -- sudden death ------------------------------------------------------------------------------------------------
+
+CHILD = """
+import os, random, sys
+from hcarec.serve.stores.interface import Change, Event, Wanted
+from hcarec.serve.stores.sqlite import SqliteStore
+path, round, pages = sys.argv[1], sys.argv[2], int(sys.argv[3])
+store = SqliteStore(path, checkpoint_pages=pages)
+random.seed(round)
+os.write(1, b"ready\\n")
+for n in range(100000):
+    users = random.sample(range(50), 5)
+    loaded = store.load([Wanted(f"u{u}") for u in users], "m")
+    events = [[Event(random.randrange(100), "x", f"{round}-{n}-{u}")] for u in users]
+    assert all(store.commit([Change(f"u{u}", l.version, e, "m", b"%d" % (l.n_events + 1)) for u, l, e in zip(users, loaded, events)]))
+    os.write(1, "".join(f"{u} {round}-{n}-{u}\\n" for u in users).encode())
+"""
+
+
+def killed(path: Path, round: int, dice: random.Random, checkpoint_pages: int) -> list[tuple[str, str]]:
+    """Run a writer, kill it at a random moment, and return the (user, event id) that it had acknowledged."""
+    child = subprocess.Popen([sys.executable, "-c", CHILD, str(path), str(round), str(checkpoint_pages)], stdout=subprocess.PIPE)
+    assert child.stdout is not None and child.stdout.readline() == b"ready\n"
+    time.sleep(dice.random() * 0.1)
+    child.send_signal(signal.SIGKILL)
+    out = child.stdout.read().decode()
+    child.stdout.close()
+    child.wait()
+    lines = out[: out.rfind("\n") + 1].splitlines()
+    return [(f"u{line.split()[0]}", line.split()[1]) for line in lines]
+
+
+@pytest.mark.parametrize("rounds", [pytest.param(5, id="some"), pytest.param(150, id="many", marks=pytest.mark.soak)])
+def test_no_acknowledged_event_is_lost_or_doubled_by_kill_9(path: Path, rounds: int) -> None:
+    dice = random.Random(rounds)
+    acknowledged: list[tuple[str, str]] = []
+    for round in range(rounds):
+        acknowledged += killed(path, round, dice, dice.choice([10, 1000]))
+        store = SqliteStore(path)
+        store.check()
+        logs = {user: [event.event_id for event in store.history(user).events] for user in store.users().users}
+        for user, loaded in zip(logs, store.load([Wanted(user) for user in logs], "m"), strict=True):
+            assert loaded.state == str(len(logs[user])).encode(), "state and log are of one transaction"
+            assert len(logs[user]) == len(set(logs[user]))
+        store.close()
+        held = {(user, event_id) for user, ids in logs.items() for event_id in ids}
+        assert held >= set(acknowledged)
+    assert len(acknowledged) > 10 * rounds
+
+
+def test_a_lost_or_damaged_wal_is_said(path: Path, tmp_path: Path) -> None:
+    dice = random.Random(3)
+    for round in range(5):
+        acknowledged = killed(path, round, dice, 100_000)
+        wal = path.with_name(path.name + "-wal")
+        if acknowledged and wal.stat().st_size > 20_000:
+            break
+        SqliteStore(path).close()
+    else:
+        pytest.fail("no run left a WAL behind")
+    content = wal.read_bytes()
+    wal.unlink()
+    with pytest.raises(StoreDamaged, match="lost acknowledged"):
+        SqliteStore(path, verify=False)
+    outcomes: Counter[str] = Counter()
+    database = path.read_bytes()
+    for _ in range(10):
+        path.write_bytes(database)
+        wal.write_bytes(content)
+        flip(wal, dice)
+        try:
+            with contextlib.closing(SqliteStore(path)) as store:
+                for user, event_id in acknowledged:
+                    assert store.load([Wanted(user, [event_id])], "m")[0].duplicates == {event_id}
+                outcomes["right"] += 1
+        except StoreDamaged:
+            outcomes["said"] += 1
+    assert outcomes["said"], outcomes
+
+
+# -- a full disk -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "small"
+    folder.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(folder)], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"cannot mount a small file system here: {done.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_disk_stops_writes_only_and_only_while_it_is_full(small_disk: Path) -> None:
+    store = SqliteStore(small_disk / "store.db", checkpoint_pages=100)
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(1 << 20))
+    written = 0
+    with contextlib.suppress(StoreFull):
+        while written < 10_000:
+            assert store.commit([Change(f"u{written}", 0, [Event(1, "x", "e")], M, bytes(2000))])[0]
+            written += 1
+    assert 50 < written < 10_000
+    for _ in range(3):
+        with pytest.raises(StoreFull, match="no room"):
+            store.commit([Change("late", 0, [Event(1, "y", "e")], M, bytes(60_000))])
+    assert [loaded.n_events for loaded in store.load([Wanted(f"u{n}") for n in range(written)], M)] == [1] * written
+    assert store.history("u0").events[0].item == "x" and store.figures().events == written
+    with pytest.raises(StoreError, match="backup"):
+        store.backup(small_disk / "copy.db")
+    ballast.unlink()
+    assert store.commit([Change("late", 0, [Event(1, "y", "e")], M, bytes(60_000))])[0]
+    assert store.check().events == written + 1
+    store.close()
+    with contextlib.closing(SqliteStore(small_disk / "store.db")) as again:
+        assert again.figures().events == written + 1
+
+
+# -- forgetting and copies ---------------------------------------------------------------------------------------
+
+
+def files(path: Path) -> bytes:
+    """Read all files of a store from another process: closing a file here would drop the locks of the owner."""
+    names = [str(each) for each in path.parent.glob(path.name + "*")]
+    return subprocess.run(["cat", *names], capture_output=True, check=True).stdout
+
+
+def test_forgetting_leaves_no_byte_behind(path: Path) -> None:
+    random.seed(5)
+    store = SqliteStore(path)
+    names = list(range(150))
+    for part in range(8):
+        loaded = store.load([Wanted(f"name-{n}-name") for n in names], M)
+        store.commit(
+            [
+                Change(
+                    f"name-{n}-name",
+                    each.version,
+                    [Event(random.randrange(10**9), f"item-{n}-item", f"id-{n}-{part}-{k}") for k in range(random.randrange(1, 5))],
+                    M,
+                    f"state-{n}-state".encode() * random.choice([5, 60, 250]),
+                )
+                for n, each in enumerate(loaded)
+            ]
+        )
+    gone = random.sample(names, 12)
+    assert all(f"name-{n}-name".encode() in files(path) for n in gone)
+    for n in gone:
+        store.forget(f"name-{n}-name", scrub=False)
+        assert not path.with_name(path.name + "-wal").stat().st_size
+    store.scrub()
+    assert not store.figures().traces
+    left = files(path)
+    for n in gone:
+        for trace in (f"name-{n}-name", f"item-{n}-item", f"id-{n}-", f"state-{n}-state"):
+            assert trace.encode() not in left
+    store.check()
+    store.close()
+    assert not any(f"-{n}-".encode() in files(path) for n in gone)
+    with contextlib.closing(SqliteStore(path)) as again:
+        assert again.check().users == 150 - len(gone)
+
+
+def test_a_restored_backup_takes_the_place_of_a_damaged_store(path: Path, tmp_path: Path) -> None:
+    store = filled(path)
+    told = answers(store)
+    store.backup(tmp_path / "copy.db")
+    with pytest.raises(StoreError, match="itself"):
+        store.backup(path)
+    store.commit([Change("later", 0, [Event(1, "x")], M, None)])
+    store.close()
+    path.write_bytes(b"garbage" * 1000)
+    path.with_name("store.db-wal").write_bytes(b"old")
+    restore(tmp_path / "copy.db", path)
+    with contextlib.closing(SqliteStore(path)) as restored:
+        assert answers(restored) == told
+    for bad in (tmp_path / "none.db", tmp_path / "bad.db"):
+        (tmp_path / "bad.db").write_bytes(b"garbage" * 1000)
+        with pytest.raises(StoreError, match="backup"):
+            restore(bad, path)
+    with contextlib.closing(SqliteStore(path)) as restored:
+        assert answers(restored) == told
+    assert sorted(os.listdir(tmp_path)) == ["bad.db", "copy.db", "store.db", "store.db-mark"]
