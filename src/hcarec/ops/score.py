@@ -32,7 +32,7 @@ _FLOATS = ir.VectorType(_FLOAT, VECTOR)
 
 # Any, because the types that Numba ships do not know how intrinsics and compiled functions are called.
 kernel: Any = nb.njit(nogil=True, cache=True, error_model="numpy")
-inlined: Any = nb.njit(nogil=True, error_model="numpy")
+inlined: Any = nb.njit(nogil=True, error_model="numpy", forceinline=True)
 _intrinsic: Any = intrinsic
 _declare: Any = cgutils.get_or_insert_function
 
@@ -172,9 +172,10 @@ def rank_users(
             for user in range(first_user, min(first_user + USERS, end)):
                 row = user - first_user
                 _count_below(strip, row, in_strip, thresholds, threshold_offsets[user], threshold_offsets[user + 1], below)
-                not_shown = hidden[hidden_offsets[user] : hidden_offsets[user + 1]]
-                if not take_row(strip, row, first_item, in_strip, order, tie_rank, allowed, not_shown, top_scores[user], top_ties[user]):
-                    bad = user if bad < 0 else min(bad, user)
+                if reached(strip, row, 0, STRIP, top_scores[user, 0]):
+                    not_shown = hidden[hidden_offsets[user] : hidden_offsets[user + 1]]
+                    if not take_row(strip, row, first_item, in_strip, order, tie_rank, allowed, not_shown, top_scores[user], top_ties[user]):
+                        bad = user if bad < 0 else min(bad, user)
     for user in range(start, end):
         sort_heap(top_scores[user], top_ties[user])
     return bad
@@ -222,7 +223,7 @@ def _count_below(strip: Any, row: int, n: int, thresholds: Any, begin: int, end:
 
 
 @inlined
-def _reached(strip: Any, row: int, begin: int, end: int, least: float) -> bool:
+def reached(strip: Any, row: int, begin: int, end: int, least: float) -> bool:
     """Say whether any score of a part of a row is not below `least`; a NaN is not."""
     reached = np.int32(0)
     for j in range(np.uint64(begin), np.uint64(end)):  # unsigned, or Numba looks for negative indices at every step
@@ -234,11 +235,9 @@ def _reached(strip: Any, row: int, begin: int, end: int, least: float) -> bool:
 def take_row(strip: Any, row: int, first_item: int, n: int, order: Any, tie_rank: Any, allowed: Any, hidden: Any, top_scores: Any, top_ties: Any) -> bool:
     """Take what belongs into the user's top-k heap; return whether all scores are numbers."""
     fine = True
-    if not _reached(strip, row, 0, STRIP, top_scores[0]):
-        return fine
     for begin in range(0, n, GROUP):
         least = top_scores[0]
-        if not _reached(strip, row, begin, begin + GROUP, least):
+        if not reached(strip, row, begin, begin + GROUP, least):
             continue
         for j in range(begin, min(begin + GROUP, n)):
             score = strip[row, j]
@@ -246,18 +245,18 @@ def take_row(strip: Any, row: int, first_item: int, n: int, order: Any, tie_rank
                 continue
             if score != score:
                 fine = False
-            else:
-                offer(score, order[first_item + j], tie_rank, allowed, hidden, top_scores, top_ties)
+            elif offer(score, order[first_item + j], tie_rank, allowed, hidden, top_scores, top_ties):
                 least = top_scores[0]
     return fine
 
 
 @inlined
-def offer(score: float, item: int, tie_rank: Any, allowed: Any, hidden: Any, top_scores: Any, top_ties: Any) -> None:
-    """Take one item into the user's top-k heap if it belongs there."""
-    if _worse(top_scores[0], top_ties[0], score, tie_rank[item]):
-        if (len(allowed) == 0 or allowed[item]) and not _contains(hidden, item):
-            _replace_worst(top_scores, top_ties, len(top_scores), score, tie_rank[item])
+def offer(score: float, item: int, tie_rank: Any, allowed: Any, hidden: Any, top_scores: Any, top_ties: Any) -> bool:
+    """Take one item into the user's top-k heap if it belongs there, and say whether it did."""
+    if not _worse(top_scores[0], top_ties[0], score, tie_rank[item]) or (len(allowed) != 0 and not allowed[item]) or _contains(hidden, item):
+        return False
+    _replace_worst(top_scores, top_ties, len(top_scores), score, tie_rank[item])
+    return True
 
 
 @inlined

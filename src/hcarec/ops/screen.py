@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from hcarec.ops.compiled import SOURCES
-from hcarec.ops.score import LANES, STRIP, USERS, fma, inlined, kernel, offer, score_strip, sort_heap, take_row, user_groups
+from hcarec.ops.score import LANES, STRIP, USERS, fma, inlined, kernel, offer, reached, score_strip, sort_heap, take_row, user_groups
 from hcarec.ops.screen_tile import WIDTH, count_bits, lowest_bit, screen_tile
 
 LARGEST_D = 256  # beyond, sums of 16 bits would leave too few bits for a user's code
@@ -191,9 +191,10 @@ def _ranker(sources: int) -> Any:
                 if left > _FEW:
                     score_strip(groups, group, panels, first_item, strip)
                 for row in range(min(USERS, end - start - group * USERS)):
-                    if left <= _FEW and not _any(masks, row):
-                        continue
                     user = start + group * USERS + row
+                    # Looked at first, because what follows costs more than most strips are worth.
+                    if not (reached(strip, row, 0, STRIP, top_scores[user, 0]) if left > _FEW else _any(masks, row)):
+                        continue
                     not_shown = hidden[hidden_offsets[user] : hidden_offsets[user + 1]]
                     rest = order, tie_rank, allowed, not_shown, top_scores[user], top_ties[user]
                     if left > _FEW:
