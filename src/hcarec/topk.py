@@ -137,15 +137,10 @@ def rank(
     items = by_tie[np.minimum(ties, n_items)]
     if test is None:
         return Ranking(items, scores)
-    negatives = np.empty(n_users, np.int64)
     below_all = below.copy()
-    exclude_items, exclude_offsets = _ragged(exclude, n_users, n_items)
-    _over_users(
-        lambda start, end: score.without_excluded(H, X, test_scores, test_items, test_offsets, exclude_items, exclude_offsets, start, end, below, negatives),
-        n_users,
-        threads,
-    )
-    return Ranking(items, scores, test_scores, below_all, below, negatives)
+    known, known_offsets = _distinct_within((test_items, test_offsets), _ragged(exclude, n_users, n_items))
+    _over_users(lambda start, end: score.without_known(H, X, test_scores, test_offsets, known, known_offsets, start, end, below), n_users, threads)
+    return Ranking(items, scores, test_scores, below_all, below, n_items - np.diff(known_offsets))
 
 
 def warm() -> None:
@@ -198,3 +193,17 @@ def _sorted_within(ragged: Ragged) -> Ragged:
     items, offsets = ragged
     users = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
     return items[np.lexsort((items, users))], offsets
+
+
+def _distinct_within(*parts: Ragged) -> Ragged:
+    """Join ragged arrays user by user, each item of a user once, in order."""
+    n_users = len(parts[0][1]) - 1
+    items = np.concatenate([items for items, _ in parts])
+    users = np.concatenate([np.repeat(np.arange(n_users), np.diff(offsets)) for _, offsets in parts])
+    order = np.lexsort((items, users))
+    items, users = items[order], users[order]
+    first = np.ones(len(items), np.bool_)
+    first[1:] = (items[1:] != items[:-1]) | (users[1:] != users[:-1])
+    offsets = np.zeros(n_users + 1, np.int64)
+    np.cumsum(np.bincount(users[first], minlength=n_users), out=offsets[1:])
+    return items[first], offsets

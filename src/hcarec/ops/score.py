@@ -261,8 +261,15 @@ def offer(score: float, item: int, tie_rank: Any, allowed: Any, hidden: Any, top
 
 @inlined
 def _contains(ordered: Any, value: int) -> Any:
-    at = np.searchsorted(ordered, value)
-    return at < len(ordered) and ordered[at] == value
+    """Say whether an ascending list has a value; np.searchsorted would take seconds to compile."""
+    low, high = 0, len(ordered)
+    while low < high:
+        middle = (low + high) >> 1
+        if ordered[middle] < value:
+            low = middle + 1
+        else:
+            high = middle
+    return low < len(ordered) and ordered[low] == value
 
 
 @inlined
@@ -297,31 +304,10 @@ def sort_heap(scores: Any, ties: Any) -> None:
 
 
 @kernel
-def without_excluded(
-    H: Any,
-    X: Any,
-    test_scores: Any,
-    test: Any,
-    test_offsets: Any,
-    exclude: Any,
-    exclude_offsets: Any,
-    start: int,
-    end: int,
-    below: Any,
-    n_negatives: Any,
-) -> None:
-    """Take each user's excluded and test items out of `below`, and count what is left of the catalogue."""
+def without_known(H: Any, X: Any, test_scores: Any, test_offsets: Any, known: Any, known_offsets: Any, start: int, end: int, below: Any) -> None:
+    """Take each user's known items, which are no negatives, out of `below`; each occurs once."""
     for user in range(start, end):
-        own = test[test_offsets[user] : test_offsets[user + 1]]
-        given = exclude[exclude_offsets[user] : exclude_offsets[user + 1]]
-        both = np.empty(len(own) + len(given), np.int32)
-        both[: len(own)] = own
-        both[len(own) :] = given
-        distinct = np.unique(both)
-        scores = np.empty(len(distinct), np.float32)
-        for at in range(len(distinct)):
-            scores[at] = _dot(H[user], X[distinct[at]])
-        scores.sort()
-        for at in range(test_offsets[user], test_offsets[user + 1]):
-            below[at] -= np.searchsorted(scores, test_scores[at])
-        n_negatives[user] = len(X) - len(distinct)
+        for place in range(known_offsets[user], known_offsets[user + 1]):
+            score = _dot(H[user], X[known[place]])
+            for at in range(test_offsets[user], test_offsets[user + 1]):
+                below[at] -= score < test_scores[at]

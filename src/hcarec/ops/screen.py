@@ -38,14 +38,18 @@ def _encoder(sources: int) -> Any:
         _ = sources
         n, d = X.shape
         n_strips = (n + STRIP - 1) // STRIP
-        codes = np.full((n_strips * STRIP // WIDTH, (d + 1) // 2, 2 * WIDTH), _CENTRE, np.uint8)
-        bounds = np.zeros((n_strips, 3))
+        codes = np.empty((n_strips * STRIP // WIDTH, (d + 1) // 2, 2 * WIDTH), np.uint8)
+        for place in range(codes.size):
+            codes.flat[place] = _CENTRE
+        bounds = np.empty((n_strips, 3))
         reach = 0.0
         for strip in range(n_strips):
             first, last = strip * STRIP, min(strip * STRIP + STRIP, n)
-            step: Any = np.float64(np.abs(X[first:last]).max()) / ITEM_LEVELS
-            if step == 0.0:
-                step = 1.0
+            greatest = 0.0
+            for item in range(first, last):
+                for l in range(d):
+                    greatest = max(greatest, abs(np.float64(X[item, l])))
+            step = greatest / ITEM_LEVELS if greatest > 0.0 else 1.0
             missed, size = 0.0, 0.0
             for item in range(first, last):
                 f, x, q = 0.0, 0.0, 0.0
@@ -55,7 +59,7 @@ def _encoder(sources: int) -> Any:
                     codes[item // WIDTH, l // 2, 2 * (item % WIDTH) + l % 2] = np.uint8(code + _CENTRE)
                     f, x, q = f + (value - step * code) ** 2, x + value**2, q + code**2
                 missed, size, reach = max(missed, f), max(size, x), max(reach, q)
-            bounds[strip] = step, np.sqrt(missed), np.sqrt(size)
+            bounds[strip, 0], bounds[strip, 1], bounds[strip, 2] = step, np.sqrt(missed), np.sqrt(size)
         return codes, bounds, np.sqrt(reach)
 
     return encode
@@ -87,7 +91,8 @@ def _encode_users(H: Any, start: int, end: int, reach: float) -> Any:
             p, e, total = p + np.float64(code) ** 2, e + (value - step * code) ** 2, total + int(code)
             codes[group, l // 2, place] |= np.int32((code & 255) * 0x00010001 << (l % 2 * 8))
         starts[group, place] = np.int16(-_CENTRE * total)
-        bounds[user - start] = step, step * np.sqrt(p), np.sqrt(e), size
+        row = user - start
+        bounds[row, 0], bounds[row, 1], bounds[row, 2], bounds[row, 3] = step, step * np.sqrt(p), np.sqrt(e), size
     return codes, starts, bounds
 
 
