@@ -24,7 +24,7 @@ LAGS = {"next-to-last": 2, "three-back": 3}
 def main(folder: Path, users: int = 1000, epochs: int = 15, runs: int = 2, workers: int | None = None) -> pl.DataFrame:
     """Run the comparison and return the mean gain in NDCG@20 over GRU, a row per log and network."""
     for name, lag in LAGS.items():
-        hcarec.synthetic(users=users, items=100, mean_length=30, interest=0.8, lag=lag).save(folder / name)
+        hcarec.synthetic(users=users, items=100, mean_length=30, taste=0.1, interest=0.8, lag=lag).save(folder / name)
     logs = {name: folder / name for name in LAGS}
     frame = experiments.methods(logs, folder / "results", epochs=epochs, runs=runs, workers=workers)
     ndcg = gains(frame).filter(pl.col("metric") == "ndcg", pl.col("k") == 20, pl.col("method").str.starts_with("HCA-GRU"))

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from typer import Argument, Exit, Option
 
-from hcarec.cli.console import console, emit_json
+from hcarec.cli.console import bar, console, emit_json
 from hcarec.config import parse_settings
 from hcarec.errors import ConfigError, nearest
 
@@ -34,8 +34,8 @@ def experiment(
     user: Annotated[str | None, Option(help="The user whose attention is shown; the first with full windows by default.")] = None,
     workers: Annotated[int | None, Option(help="Runs at once; one for each core by default.")] = None,
     work: Annotated[Path | None, Option(help="Folder for prepared data, checkpoints and figures per user; RESULTS/work by default.")] = None,
-    dry_run: Annotated[bool, Option("--dry-run", help="Print the plan with hours, memory and disk, and do nothing.")] = False,
-    json: Annotated[str | None, Option(metavar="FILE", help="Write the figures as JSON to a file, or to standard output with '-'.")] = None,
+    dry_run: Annotated[bool, Option("--dry-run", help="Print the plan with hours, memory and disk, and run nothing; raw logs are prepared for it.")] = False,
+    json: Annotated[str | None, Option(metavar="FILE", help="Write the tidy rows as JSON to a file, or to standard output with '-'.")] = None,
 ) -> None:
     """Do the paper's experiments and write a report; a killed or stopped one goes on with the same command."""
     from hcarec.cli.experiment_view import Grid, show_plan, show_results
@@ -57,7 +57,8 @@ def experiment(
     )  # fmt: skip
     results = Results(out, first_seed, work)
     filters = {key: value for key, value in (("min_user_events", min_user_events), ("max_user_events", max_user_events)) if value is not None}
-    prepared = prepare_all(_pairs("--data", data), results, _pairs("--titles", titles or []), **filters)
+    with bar("preparing") as progress:
+        prepared = prepare_all(_pairs("--data", data), results, _pairs("--titles", titles or []), progress, note=not dry_run, **filters)
     study = Study(prepared, results, own, workers, user=user)
     if dry_run:
         return show_plan(name, study)
@@ -70,8 +71,7 @@ def experiment(
         raise Exit(130) from None
     written = write_report(results, own)
     if json is not None:
-        frames = [row for one in prepared for chosen in own.selections for row in study.frame(one, chosen).to_dicts()]
-        emit_json(json, frames)
+        emit_json(json, study.tidy(name).to_dicts())
     if json != "-":
         show_results(name, study, written)
 

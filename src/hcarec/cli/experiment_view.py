@@ -11,7 +11,6 @@ from typing import Any, Self
 from rich.table import Table
 
 from hcarec.cli.console import console
-from hcarec.experiments import grids
 from hcarec.experiments.estimate import estimate
 from hcarec.experiments.frames import summary
 from hcarec.experiments.grid import Standing, missing
@@ -106,7 +105,7 @@ def show_results(name: str, study: Study, written: list[Path]) -> None:
         out.print("\n".join(f"{one.name}: {one.users:,} users, {one.items:,} items, {one.events:,} events" for one in study.data))
     for one in study.data if name != "datasets" else ():
         frame = study.frame(one)
-        wanted = _methods(name, study, one)
+        wanted = study.titles(name, one)
         rows = {(row["method"], row["metric"], row["k"]): row for row in summary(frame).iter_rows(named=True)}
         table = Table(title=f"{one.name}, {study.settings.main_selection}, %", title_justify="left", title_style="bold", box=None, padding=(0, 3, 0, 0))
         table.add_column("method")
@@ -122,16 +121,6 @@ def show_results(name: str, study: Study, written: list[Path]) -> None:
                 )
         out.print(table)
     out.print(f"report: {written[0]} and {written[1]}")
-
-
-def _methods(name: str, study: Study, one: Any) -> list[str]:
-    chosen, settings = study.widths(one), study.settings
-    listed = {
-        "widths": [settings.config("gru"), *grids.single_levels(settings)],
-        "complete": grids.complete_networks(settings, chosen.x, chosen.h),
-        "attention": [settings.config("hca-gru", *chosen.both)],
-    }.get(name, grids.methods(settings, chosen))
-    return [config.title for config in listed]
 
 
 def _time(seconds: float | None) -> str:

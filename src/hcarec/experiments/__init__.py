@@ -3,7 +3,8 @@
     from hcarec import experiments
     table = experiments.methods({"shop": "log.csv"}, "results", runs=2, epochs=20)
 
-`data` maps names to raw logs, prepared folders or known names; `out` is the folder of results; settings are fields of `Settings`.
+`data` maps names to raw logs, prepared folders or known names; `out` is the folder of results. Settings are fields of `Settings`, and what the
+command has besides: `titles` (by data set), `min_user_events` and `max_user_events` of raw logs, `user`, `workers`, `work`; `told` hears of progress.
 """
 
 from __future__ import annotations
@@ -26,45 +27,32 @@ __all__ = ["Settings", "attention", "complete", "datasets", "everything", "load_
 
 def datasets(data: Sources, out: str | Path, **settings: Any) -> pl.DataFrame:
     """Return the statistics of data sets (Table 3), a row each."""
-    from hcarec.experiments.data_sets import frame, noted_statistics
-
-    study = _study(data, out, settings)
-    _do(study, "datasets")
-    noted = noted_statistics(study.results)
-    return frame({one.name: noted[one.name] for one in study.data})
+    return _tidy(data, out, "datasets", settings)
 
 
 def methods(data: Sources, out: str | Path, **settings: Any) -> pl.DataFrame:
     """Compare the seven methods (Table 2): a row per run and metric."""
-    return _figures(data, out, "methods", settings)
+    return _tidy(data, out, "methods", settings)
 
 
 def widths(data: Sources, out: str | Path, **settings: Any) -> pl.DataFrame:
     """Vary the width of either level alone (Figure 2): a row per run and metric."""
-    return _figures(data, out, "widths", settings)
+    return _tidy(data, out, "widths", settings)
 
 
 def complete(data: Sources, out: str | Path, **settings: Any) -> pl.DataFrame:
-    """Fix one width at its best and vary the other (Table 4), after `widths`: a row per run and metric."""
-    return _figures(data, out, "complete", settings)
+    """Fix one width at its best and vary the other (Table 4), after `widths`: a row per run and metric, GRU for comparison."""
+    return _tidy(data, out, "complete", settings)
 
 
 def attention(data: Sources, out: str | Path, **settings: Any) -> pl.DataFrame:
-    """Return the attention weights of one user's last steps (Table 5): data, level, step, lag, item, weight."""
-    import polars as pl
-
-    from hcarec.experiments.attention_weights import tidy_weights
-    from hcarec.experiments.results import ATTENTION, read_json
-
-    study = _study(data, out, settings)
-    _do(study, "attention")
-    rows = [row for one in study.data for row in tidy_weights(read_json(study.results.folder / ATTENTION / f"{one.name}.json"))]
-    return pl.DataFrame(rows)
+    """Return the attention weights of one user's last steps (Table 5): data, user, level, step, lag, item, weight."""
+    return _tidy(data, out, "attention", settings)
 
 
 def everything(data: Sources, out: str | Path, **settings: Any) -> pl.DataFrame:
     """Run all experiments: a row per run and metric of every network."""
-    return _figures(data, out, "all", settings)
+    return _tidy(data, out, "all", settings)
 
 
 def load_runs(out: str | Path) -> pl.DataFrame:
@@ -75,13 +63,13 @@ def load_runs(out: str | Path) -> pl.DataFrame:
     return figures(Results(Path(out)).read().values())
 
 
-def _figures(data: Sources, out: str | Path, name: str, settings: dict[str, Any]) -> pl.DataFrame:
-    import polars as pl
+def _tidy(data: Sources, out: str | Path, name: str, settings: dict[str, Any]) -> pl.DataFrame:
+    from hcarec.experiments.report import write_report
 
     study = _study(data, out, settings)
-    _do(study, name)
-    selections = study.settings.selections if name in ("methods", "all") else (study.settings.main_selection,)
-    return pl.concat([study.frame(one, selection) for one in study.data for selection in selections])
+    study.run(name)
+    write_report(study.results, study.settings)
+    return study.tidy(name)
 
 
 def _study(data: Sources, out: str | Path, settings: dict[str, Any]) -> Study:
@@ -89,15 +77,9 @@ def _study(data: Sources, out: str | Path, settings: dict[str, Any]) -> Study:
     from hcarec.experiments.results import Results
     from hcarec.experiments.study import Study
 
-    given = {name: settings.pop(name, None) for name in ("workers", "told", "user", "titles")}
+    given = {name: settings.pop(name, None) for name in ("workers", "told", "user", "titles", "work")}
+    filters = {name: settings.pop(name) for name in ("min_user_events", "max_user_events") if settings.get(name) is not None}
     own = Settings(**settings)
-    results = Results(Path(out), own.first_seed)
-    prepared = prepare_all(data, results, given["titles"])
+    results = Results(Path(out), own.first_seed, Path(given["work"]) if given["work"] else None)
+    prepared = prepare_all(data, results, given["titles"], **filters)
     return Study(prepared, results, own, given["workers"], given["told"], given["user"])
-
-
-def _do(study: Study, name: str) -> None:
-    from hcarec.experiments.report import write_report
-
-    study.run(name)
-    write_report(study.results, study.settings)

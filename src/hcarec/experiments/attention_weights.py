@@ -11,6 +11,8 @@ from hcarec.errors import DataError
 from hcarec.experiments.results import ATTENTION, Results, read_json, write_json
 from hcarec.experiments.run import Run, perform
 
+FIELDS = ("run", "data", "method", "seed", "user", "items", "a_x", "a_h", "users", "hidden", "input")
+"""What a record of weights holds."""
 MOST_USERS = 1_000
 """Users that the behaviour of weights is measured on, spread evenly over those with full windows."""
 
@@ -21,8 +23,8 @@ def measure_attention(run: Run, results: Results, user_id: str | None = None) ->
     The user shown is `user_id`, or the first whose history fills the windows. The network is trained again where it was not kept.
     """
     path = results.folder / ATTENTION / f"{run.data.name}.json"
-    if path.exists() and (found := read_json(path)).get("run") == run.key and user_id in (None, found["user"]):
-        return dict(found)
+    if path.exists() and (found := read_json(path, *FIELDS))["run"] == run.key and user_id in (None, found["user"]):
+        return found
     from hcarec.data.split import split
     from hcarec.explanation import attention
     from hcarec.models import HCAGRU, load

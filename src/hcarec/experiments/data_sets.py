@@ -15,21 +15,25 @@ if TYPE_CHECKING:
     import polars as pl
 
 FILE = "datasets.json"
+_COUNTS = ("users", "items", "events", "mean_length", "sparsity")
 
 
 def prepare_all(
-    sources: Mapping[str, str | Path], results: Results, titles: Mapping[str, str | Path] | None = None, progress: Any = None, **filters: Any
+    sources: Mapping[str, str | Path], results: Results, titles: Mapping[str, str | Path] | None = None, progress: Any = None, note: bool = True, **filters: Any
 ) -> list[DataSet]:
     """Open or prepare every data set, and note their statistics; one that is prepared already is taken as it is.
 
     A source is a folder made by `prepare`, a raw file (the names `taobao` and `outbrain` bring the paper's format and filters along), or the
-    name of a known data set. `filters` are settings of `prepare` for raw files.
+    name of a known data set. `filters` are settings of `prepare` for raw files. Without `note` nothing is written but what raw files are prepared to.
     """
-    results.make()
+    if note:
+        results.make()
     unknown = sorted(set(titles or {}) - set(sources))
     if unknown:
         raise ConfigError(f"titles are given for '{unknown[0]}', which is not among the data sets: {', '.join(sources)}")
     found = [_one(name, sources[name], results, (titles or {}).get(name), progress, filters) for name in sources]
+    if not note:
+        return found
     noted = noted_statistics(results)
     for one in found:
         if noted.get(one.name, {}).get("fingerprint") != one.fingerprint:
@@ -41,21 +45,24 @@ def prepare_all(
 def noted_statistics(results: Results) -> dict[str, Any]:
     """Return the statistics of all data sets that results were made from."""
     path = results.folder / FILE
-    return dict(read_json(path)) if path.exists() else {}
+    noted = read_json(path) if path.exists() else {}
+    if not all(isinstance(one, dict) and one.keys() >= {"fingerprint", "repeats", "filters", *_COUNTS} for one in noted.values()):
+        raise ConfigError(f"'{path}' was not written by hcarec, or is damaged: remove it, and the same command makes it again")
+    return noted
 
 
 def frame(noted: Mapping[str, Mapping[str, Any]]) -> pl.DataFrame:
     """Return the statistics as a frame: a row per data set."""
     import polars as pl
 
-    names = ("users", "items", "events", "mean_length", "sparsity", "repeats", "fingerprint")
+    names = (*_COUNTS, "repeats", "fingerprint")
     return pl.DataFrame([{"data": name, **{key: entry[key] for key in names}} for name, entry in noted.items()])
 
 
 def _one(name: str, source: str | Path, results: Results, titles: str | Path | None, progress: Any, filters: dict[str, Any]) -> DataSet:
     from hcarec.data import sources as known_sources
     from hcarec.data.prepare import prepare
-    from hcarec.sequences import Sequences, is_prepared
+    from hcarec.sequences import is_prepared
 
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name):
         raise ConfigError(f"'{name}' cannot name a data set: use letters, digits, '.', '_' and '-', as in --data shop=log.csv")
@@ -65,15 +72,20 @@ def _one(name: str, source: str | Path, results: Results, titles: str | Path | N
             raise ConfigError(f"'{source}' is prepared already, so {', '.join(sorted(filters))} cannot be applied: give the raw log, or prepare it with them")
         return _described(name, path)
     target = results.data / name
-    made_from = {"source": str(path.resolve()) if path.exists() else str(source), "titles": str(titles) if titles else None, "filters": filters}
+    made_from = {"source": _stamp(path) or str(source), "titles": _stamp(Path(titles)) if titles else None, "filters": filters}
     marker = results.data / f"{name}.json"
     if not (is_prepared(target) and marker.exists() and read_json(marker) == made_from):
         known = name in known_sources.known() and path.exists()
         given: Any = name if known else str(source)
         prepare(given, target, raw=path if known else None, titles=titles, progress=progress, **filters)
         write_json(marker, made_from)
-    Sequences.open(target)
     return _described(name, target)
+
+
+def _stamp(path: Path) -> list[Any]:
+    """Return the files of a raw log with their sizes and times, so that a log that has changed is prepared again; nothing for a known name."""
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    return [[str(file.resolve()), (stat := file.stat()).st_size, stat.st_mtime_ns] for file in files if file.is_file()]
 
 
 def _described(name: str, path: Path) -> DataSet:

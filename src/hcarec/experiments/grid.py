@@ -67,8 +67,8 @@ def _go(runs: Sequence[Run], results: Results, workers: int | None, told: Callab
         _here(todo, results, standing, told)
         return standing
     context = multiprocessing.get_context("spawn")
-    messages = context.Queue()
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_worker, initargs=(messages,)) as pool:
+    messages, stopping = context.Queue(), context.Event()
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_worker, initargs=(messages, stopping)) as pool:
         waiting: dict[Future[bool], Run] = {pool.submit(_one, run, results): run for run in todo}
         before = signal.getsignal(signal.SIGINT)
         try:
@@ -76,11 +76,15 @@ def _go(runs: Sequence[Run], results: Results, workers: int | None, told: Callab
         except KeyboardInterrupt:
             standing.stopped = True
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # the runs have heard it too, and are writing their checkpoints
+            stopping.set()
             pool.shutdown(cancel_futures=True)
         except BrokenProcessPool:
             raise HcarecError(
                 "a run was killed (out of memory?): what is finished is kept; run the same command again to go on, with fewer --workers"
             ) from None
+        except BaseException:
+            pool.shutdown(cancel_futures=True)  # or the pool would do all the rest before anyone hears of it
+            raise
         finally:
             signal.signal(signal.SIGINT, before)
     return standing
@@ -142,12 +146,14 @@ class _Reporter(Watcher):
 
 _messages: Any = None
 """Where a worker tells how far its run is."""
+_stopping: Any = None
+"""Set by Ctrl-C: runs that a worker has been handed already are not begun any more."""
 
 
-def _begin_worker(messages: Any) -> None:
+def _begin_worker(messages: Any, stopping: Any) -> None:
     """Leave Ctrl-C between runs to the process that began this one (a run has its own handler), and end with that process, however it ends."""
-    global _messages
-    _messages = messages
+    global _messages, _stopping
+    _messages, _stopping = messages, stopping
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     assert parent is not None
@@ -176,4 +182,9 @@ def _alone(results: Results) -> Iterator[None]:
 
 
 def _one(run: Run, results: Results) -> bool:
-    return perform(run, results, _Reporter(run.key, _messages.put)) is not None
+    if _stopping.is_set():
+        return False
+    finished = perform(run, results, _Reporter(run.key, _messages.put)) is not None
+    if not finished:
+        _stopping.set()  # at once: the parent may be slower than the next run
+    return finished

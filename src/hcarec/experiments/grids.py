@@ -52,7 +52,7 @@ def runs_of(data: Sequence[DataSet], configs: Iterable[ModelConfig], settings: S
     """Return every seed of every network on every data set, seed by seed, so that an early end leaves whole seeds; POP needs one."""
     listed = list(configs)
     return [
-        Run(one, config, seed, selection, settings.ks)
+        Run(one, config, 0 if config.model == "pop" else seed, selection, settings.ks)
         for seed in settings.seeds
         for one in data
         for config in listed
@@ -63,13 +63,17 @@ def runs_of(data: Sequence[DataSet], configs: Iterable[ModelConfig], settings: S
 def best(frame: pl.DataFrame, methods: Sequence[str]) -> str | None:
     """Choose a network by the paper's rule, MAP and NDCG: the one whose means over runs come closest to the best of each, over all k.
 
-    frame: the tidy figures of one data set and selection. Ties go to the narrower network, which comes first.
+    frame: the tidy figures of one data set and selection; where some networks have more seeds than others, those that all have are compared.
+    Ties go to the narrower network, which comes first.
     """
     import polars as pl
 
     wanted = frame.filter(pl.col("method").is_in(methods) & pl.col("metric").is_in(["map", "ndcg"]))
     if wanted.is_empty():
         return None
+    shared = wanted.group_by("seed").agg(pl.col("method").n_unique()).filter(pl.col("method") == wanted["method"].n_unique())
+    if not shared.is_empty():
+        wanted = wanted.filter(pl.col("seed").is_in(shared["seed"].implode()))
     means = wanted.group_by("method", "metric", "k").agg(pl.col("value").mean())
     relative = means.with_columns(share=pl.col("value") / pl.col("value").max().over("metric", "k")).group_by("method").agg(pl.col("share").mean())
     share = dict(relative.select("method", "share").iter_rows())

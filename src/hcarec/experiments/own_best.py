@@ -2,6 +2,7 @@
 
 The paper's tables give every metric at the epoch that is best for it, so its paired tests need the users' figures of that epoch. They are
 written the moment an epoch is the best so far: a run that is killed and goes on from its last checkpoint repeats the epochs since, and with them the files.
+They are not forced to the disk; where a power cut loses some, `run` notices and begins again.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class OwnBest(Watcher):
     """Keeps the columns of best epochs in a folder, and tells another watcher everything; does nothing of its own unless `active`."""
 
     def __init__(self, folder: Path, active: bool, told: Watcher) -> None:
-        self._folder, self._active, self._told = folder, active, told
+        self._folder, self._active, self._told, self.resumed = folder, active, told, False
 
     def judged(self, epoch: int, users: dict[str, np.ndarray], better: set[str]) -> None:
         for name in better if self._active else ():
@@ -42,15 +43,20 @@ class OwnBest(Watcher):
         os.replace(half, self._folder / f"{column}.npy")
 
     def columns(self) -> dict[str, np.ndarray]:
-        """Return the columns kept so far."""
-        return {path.stem: np.load(path, allow_pickle=False) for path in sorted(self._folder.glob("*.npy"))}
+        """Return the columns kept so far, without files that a power cut has left unreadable."""
+        found = {}
+        for path in sorted(self._folder.glob("*.npy")):
+            with contextlib.suppress(ValueError, EOFError):
+                found[path.stem] = np.load(path, allow_pickle=False)
+        return found
 
     def clear(self) -> None:
         """Remove the folder."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def planned(self, planned: Any, config: Any, resumed_at: int | None) -> None:
-        if resumed_at is None:
+        self.resumed = resumed_at is not None
+        if not self.resumed:
             self.clear()  # what a run that left no checkpoint had begun
         self._told.planned(planned, config, resumed_at)
 

@@ -10,7 +10,10 @@ from typing import Any
 import polars as pl
 
 from hcarec import atomic
+from hcarec.config import ModelConfig
+from hcarec.errors import ConfigError
 from hcarec.experiments import claims, figures, grids, html, markdown, published, tables
+from hcarec.experiments.attention_weights import FIELDS
 from hcarec.experiments.data_sets import noted_statistics
 from hcarec.experiments.document import Block, Bullets, Cell, Document, Figure, Paragraph, Section, Table, Verdict, Verdicts
 from hcarec.experiments.frames import curves
@@ -24,7 +27,7 @@ from hcarec.experiments.study import Study
 FIGURES = "figures"
 SELECTIONS = {
     TEST: "Each metric at its best epoch on the test part, as in the paper: optimistic, for comparison with its tables.",
-    VALIDATION: "The epoch is chosen on a validation part, and the test part is looked at once: what one would get in use.",
+    VALIDATION: "The epoch is chosen on a validation part: what one would get in use, but for widths, where `widths` chose them by test figures.",
 }
 
 
@@ -33,8 +36,11 @@ def write_report(results: Results, settings: Settings) -> list[Path]:
     made = Report(results, settings)
     document = made.document()
     folder = results.folder
-    atomic.write_bytes(folder / "report.md", markdown.render(document).encode())
-    atomic.write_bytes(folder / "report.html", html.render(document, folder / FIGURES).encode())
+    for name, text in (("report.md", markdown.render(document)), ("report.html", html.render(document, folder / FIGURES))):
+        try:
+            atomic.write_bytes(folder / name, text.encode())
+        except OSError as error:
+            raise ConfigError(f"cannot write '{folder / name}': {error.strerror}; the runs are kept") from None
     return [folder / "report.md", folder / "report.html", *(folder / FIGURES / f"{name}.{kind}" for name in made.drawn for kind in ("png", "svg"))]
 
 
@@ -57,7 +63,7 @@ class Report:
     def document(self) -> Document:
         """Put the report together; what has not been run is left out."""
         sections = [self._verdicts(), self._data(), self._methods(), self._widths(), self._complete(), self._attention(), self._learning(), self._why()]
-        used = [record for found in self.records.values() for record in found]
+        used = list({record["key"]: record for found in self.records.values() for record in found}.values())
         hours = sum(record["seconds_here"] for record in self.all_records) / 3600
         lead = (
             f"The experiments of the HCA-GRU paper on {len(self.data)} data sets: {len(self.all_records)} runs of training, {hours:.1f} hours of one core. "
@@ -71,13 +77,15 @@ class Report:
     def _verdicts(self) -> Section | None:
         rows: list[Verdict] = []
         for one in self.data:
-            if self.tests[one.name] is not None:
+            if one.name in self.frames and {"GRU", *self.chosen[one.name]} <= set(self.frames[one.name]["method"]):
                 rows += claims.verdicts(one.name, self.chosen[one.name], self.tests[one.name], self._weights(one.name), self.settings.ks)
         if not rows:
             return None
+        seeds = "; ".join(f"{name} {len(found['runs']['GRU'])}" for name, found in self.tests.items() if found is not None) or "none"
+        epoch = "each metric at its own best epoch, as in the tables" if self.settings.main_selection == TEST else "at the epoch chosen on the validation part"
         note = (
-            "Each network is compared with GRU user by user (sign-flip test on the mean over seeds, corrected after Holm over all questions about a data set) "
-            "at the epoch best in NDCG. The intervals are over users; how far seeds alone move a figure stands under Learning and seeds."
+            "Each network is compared with GRU user by user (sign-flip test on the mean over seeds, corrected after Holm over all questions about a data set), "
+            f"{epoch}. Seeds tested: {seeds}. The intervals and p-values are about users; how far seeds alone move a figure stands under Learning and seeds."
         )
         return Section("The paper's claims", [Verdicts(rows), Paragraph(note)])
 
@@ -182,21 +190,24 @@ class Report:
         return paired_tests(self.results, self.study.records(one, selection), self.chosen[one.name], self.settings.ks)
 
     def _weights(self, name: str) -> dict[str, Any] | None:
+        """Return the attention weights on a data set, unless they are of other data or other settings."""
         path = self.results.folder / ATTENTION / f"{name}.json"
-        return dict(read_json(path)) if path.exists() else None
+        found = read_json(path, *FIELDS) if path.exists() else None
+        return found if found and found["run"] in {record["key"] for record in self.records[name]} else None
 
     def _variations(self, one: DataSet) -> list[list[Cell]]:
         """Compare GRU and the best-known network under every other setting that has been run on a data set."""
         names = ("d", "learning_rate", "l2", "epochs")
         groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
         for record in self.all_records:
-            ours = record["data"]["fingerprint"] == one.fingerprint and record["selection"] == self.settings.main_selection
-            if ours and record["config"]["model"] in ("gru", "hca-gru"):
+            here = record["data"]["fingerprint"] == one.fingerprint and record["selection"] == self.settings.main_selection
+            if here and record["config"]["model"] in ("gru", "hca-gru") and self.settings.same_ks(record):
                 groups.setdefault(tuple(record["config"][name] for name in names), []).append(record)
         if len(groups) < 2:
             return []
         rows = []
         usual = tuple(getattr(self.settings, name) for name in names)
+        ours = "the paper's" if usual == tuple(getattr(ModelConfig, name) for name in names) else "as above"
         for setting in sorted(groups, key=lambda values: (values != usual, values)):
             changed = [f"{name} {value:g}" for name, value, own in zip(names, setting, usual, strict=True) if value != own]
             values: dict[str, list[float]] = {}
@@ -209,7 +220,7 @@ class Report:
             if gru is None or wanted is None:
                 continue
             base, figure = sum(gru) / len(gru), sum(values[wanted]) / len(values[wanted])
-            cells = [", ".join(changed) or "the paper's", f"{100 * base:.2f}", wanted, f"{100 * figure:.2f}", f"{figure / base - 1:+.1%}" if base else "-"]
+            cells = [", ".join(changed) or ours, f"{100 * base:.2f}", wanted, f"{100 * figure:.2f}", f"{figure / base - 1:+.1%}" if base else "-"]
             rows.append([Cell(one.name), *map(Cell, cells), Cell(f"{len(gru)}, {len(values[wanted])}")])
         return rows
 

@@ -18,6 +18,9 @@ from hcarec.config import ModelConfig
 from hcarec.errors import ConfigError
 
 RUNS, TESTS, ATTENTION, WORK = "runs", "tests", "attention", "work"
+SCHEMA = 1
+"""Raised when runs of before can no longer be compared with new ones; those are left alone."""
+_FIELDS = ("key", "data", "method", "config", "seed", "selection", "best", "curves", "training_events", "seconds_here", "machine")
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ class Results:
                 path.mkdir(parents=True, exist_ok=True)
             (self.work / ".gitignore").write_text("*\n")
         except OSError as error:
-            raise ConfigError(f"cannot make the folder '{self.folder}': {error.strerror}; give another with -o") from None
+            raise ConfigError(f"cannot write to '{error.filename or self.folder}': {error.strerror}; give another folder with -o or --work") from None
 
     def keeps_model(self, config: ModelConfig, seed: int) -> bool:
         """Say whether a run's model is kept: networks with attention, of the first seed."""
@@ -63,28 +66,34 @@ class Results:
 
     def read(self) -> dict[str, dict[str, Any]]:
         """Return all finished runs by their key."""
-        records = (read_json(path) for path in sorted((self.folder / RUNS).glob("*/*.json")))
-        return {record["key"]: record for record in records}
+        records = (read_json(path, *_FIELDS) for path in sorted((self.folder / RUNS).glob("*/*.json")))
+        return {record["key"]: record for record in records if record.get("schema") == SCHEMA}
 
     def write(self, data: str, name: str, record: dict[str, Any]) -> None:
         """Write the record of a finished run."""
         write_json(self.folder / RUNS / data / f"{name}.json", record)
 
 
-def read_json(path: Path) -> Any:
-    """Read a JSON file of ours."""
+def read_json(path: Path, *fields: str) -> dict[str, Any]:
+    """Read a JSON file of ours, an object with at least these fields."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"cannot read '{path}': {error.strerror}") from None
-    except ValueError:
-        raise ConfigError(f"'{path}' is not JSON: it is damaged; remove it and its run is done again") from None
+    except (ValueError, RecursionError):
+        raise ConfigError(f"'{path}' is not JSON: it is damaged; remove it, and the same command makes it again") from None
+    if not isinstance(found, dict) or not found.keys() >= set(fields):
+        raise ConfigError(f"'{path}' was not written by hcarec, or is damaged: remove it, and the same command makes it again")
+    return found
 
 
 def write_json(path: Path, value: Any) -> None:
     """Write a JSON file that appears whole or not at all; lists of numbers stay on one line."""
     fields = [f" {json.dumps(name)}: {_inner(entry)}" for name, entry in value.items()]
-    atomic.write_bytes(path, ("{\n" + ",\n".join(fields) + "\n}\n").encode())
+    try:
+        atomic.write_bytes(path, ("{\n" + ",\n".join(fields) + "\n}\n").encode())
+    except OSError as error:
+        raise ConfigError(f"cannot write '{path}': {error.strerror}; what was finished before is kept") from None
 
 
 def _inner(entry: Any) -> str:

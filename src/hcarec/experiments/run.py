@@ -18,9 +18,10 @@ import numpy as np
 
 from hcarec import atomic
 from hcarec.config import ModelConfig
+from hcarec.errors import ConfigError, DataError
 from hcarec.experiments.machine import describe
 from hcarec.experiments.own_best import COLUMN, OwnBest
-from hcarec.experiments.results import Results
+from hcarec.experiments.results import SCHEMA, Results
 from hcarec.metrics import KS
 from hcarec.training import Watcher, train
 
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from hcarec.evaluation import Result
     from hcarec.models import Model
 
-SCHEMA = 1
-"""Raised when runs of before can no longer be compared with new ones."""
 CURVES = ("loss", "l2", "recall", "map", "ndcg", "auc")
 """What is kept of every epoch; of metrics with a k, at the largest."""
 USER_COLUMNS = ("n_test", "hits@", "ap@", "ndcg@", "auc")
@@ -82,15 +81,24 @@ class Run:
 
 def perform(run: Run, results: Results, watch: Watcher | None = None) -> dict[str, Any] | None:
     """Train and evaluate, going on where an earlier attempt stopped; write the record, or return None where Ctrl-C ended it early."""
+    try:
+        return _perform(run, results, watch or Watcher())
+    except OSError as error:
+        raise ConfigError(f"cannot use '{error.filename or results.work}': {error.strerror or error}; run the same command again when that is mended") from None
+
+
+def _perform(run: Run, results: Results, watch: Watcher) -> dict[str, Any] | None:
     from hcarec.evaluation import evaluate
     from hcarec.sequences import Sequences
 
     began = time.perf_counter()
     data, work = Sequences.open(run.data.path), results.running / run.key
+    if data.fingerprint != run.data.fingerprint:
+        raise DataError(f"'{run.data.path}' has been replaced by other data since the experiment began: run the same command again for the new data")
     settings = {name: value for name, value in dataclasses.asdict(run.config).items() if name != "model"}
     if run.config.model == "gru":
         del settings["window_x"], settings["window_h"]
-    keeper = OwnBest(results.running / f"{run.key}.users", run.selection == "best-epoch-on-test", watch or Watcher())
+    keeper = OwnBest(results.running / f"{run.key}.users", run.selection == "best-epoch-on-test", watch)
     model = train(data, work, model=run.config.model, selection=run.selection, seed=run.seed, threads=1, resume=True, ks=run.ks, watch=keeper, **settings)
     if not model.about["finished"]:
         return None
@@ -98,7 +106,11 @@ def perform(run: Run, results: Results, watch: Watcher | None = None) -> dict[st
     users = {name: values for name, values in found.users.items() if name.startswith(USER_COLUMNS)} | keeper.columns()
     log = [json.loads(line) for line in (work / "log.jsonl").read_text().splitlines()]
     record = _record(run, model, found, log)
-    _check_users(users, record)
+    if not _belong(users, record):
+        assert keeper.resumed, "figures per user do not belong to their run"
+        shutil.rmtree(work)  # a power cut or a hand has lost figures of best epochs: they come back with the epochs
+        keeper.clear()
+        return _perform(run, results, watch)
     record |= {"seconds_here": round(time.perf_counter() - began, 1)}
     _write_users(results.users / f"{run.key}.parquet", users)
     if results.keeps_model(run.config, run.seed):
@@ -144,13 +156,18 @@ def _short(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.6g}")
 
 
-def _check_users(users: Mapping[str, np.ndarray], record: Mapping[str, Any]) -> None:
-    """Make sure that the figures per user are those of the record: they are kept apart while a run goes on."""
-    for name in record["best"]:
-        metric, _, k = name.partition("@")
-        if metric in ("map", "ndcg"):
-            column = users[f"{COLUMN[metric]}@{k}"]
-            assert abs(float(np.nanmean(column)) - record["best"][name]["value"]) < 1e-9, f"figures per user do not belong to {name}"
+def _belong(users: Mapping[str, np.ndarray], record: Mapping[str, Any]) -> bool:
+    """Say whether the figures per user are those of the record: they are kept apart while a run goes on."""
+    for name, entry in record["best"].items():
+        metric, at, k = name.partition("@")
+        if metric not in COLUMN:
+            continue
+        column = np.asarray(users[f"{COLUMN[metric]}{at}{k}"], np.float64)
+        test = users["n_test"] if metric in ("recall", "auc") else np.ones(len(column))  # pooled, or a mean over users
+        above = column if metric == "recall" else column * test
+        if not abs(float(np.nansum(above)) / float(test[~np.isnan(column)].sum()) - entry["value"]) < 1e-9:
+            return False
+    return True
 
 
 def _write_users(path: Path, users: Mapping[str, np.ndarray]) -> None:
@@ -165,6 +182,5 @@ def _write_users(path: Path, users: Mapping[str, np.ndarray]) -> None:
 
 def _keep(work: Path, target: Path) -> None:
     """Keep the model folder, without its checkpoint."""
-    shutil.rmtree(target, ignore_errors=True)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copytree(work, target, ignore=shutil.ignore_patterns("checkpoint*"))
+    with atomic.folder(target) as copy:
+        shutil.copytree(work, copy, ignore=shutil.ignore_patterns("checkpoint*"), dirs_exist_ok=True)

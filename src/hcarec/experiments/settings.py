@@ -59,6 +59,9 @@ class Settings:
         if self.selection not in (TEST, VALIDATION, BOTH):
             known = (TEST, VALIDATION, BOTH)
             raise ConfigError(f"selection '{self.selection}' is not known: give one of {', '.join(known)}{nearest(self.selection, known)}")
+        same = {"learning_rate": float(self.learning_rate), "l2": float(self.l2), "widths": tuple(sorted(set(self.widths))), "ks": tuple(sorted(set(self.ks)))}
+        for name, value in same.items():  # one way to write each, so that one run has one key
+            object.__setattr__(self, name, value)
 
     @property
     def seeds(self) -> range:
@@ -88,4 +91,8 @@ class Settings:
         """Say whether a finished run was made under these settings, whatever its seed; methods that learn nothing differ in k alone."""
         config = record["config"]
         same = config["model"] in ("random", "pop") or all(config[name] == getattr(self, name) for name in ("d", "learning_rate", "l2", "epochs"))
-        return same and all(f"ndcg@{k}" in record["best"] for k in self.ks)
+        return same and self.same_ks(record)
+
+    def same_ks(self, record: Mapping[str, Any]) -> bool:
+        """Say whether the metrics of a finished run are cut at these k and no others."""
+        return {name for name in record["best"] if name.startswith("ndcg@")} == {f"ndcg@{k}" for k in self.ks}

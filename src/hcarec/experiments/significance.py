@@ -1,22 +1,24 @@
 """Paired tests, user by user: the networks of Table 2 against GRU, and the complete one against either level alone.
 
-A user's figure is the mean over the seeds of each method. All questions about one data set under one selection are
+A user's figure is the mean over the seeds that all methods share. All questions about one data set under one selection are
 corrected together (Holm). The outcome is a small JSON, so that a report can be made without the figures of every user.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hcarec.comparison import LEVEL, bootstrap, holm, sign_flip
+from hcarec.errors import DataError
 from hcarec.experiments.results import TESTS, Results, read_json, write_json
 
 AGAINST = "GRU"
+_FIELDS = ("tests", "complete_against", "recall_gain_change", "by_length")
 Columns = dict[str, np.ndarray]
 RESAMPLES = 2_000
 """Draws for the interval of how a gain in Recall changes with k."""
@@ -28,25 +30,32 @@ def paired_tests(
     """Test the networks `methods` (x*, h*, x*-h*) on one data set under one selection, or read an earlier test of the very same runs.
 
     With the folder of the prepared `data` the gain is also given by length of the history.
-    Return None where a method has no run, or where the figures per user of a run are gone.
+    Where the figures per user of some seeds are gone, the others are tested, or an earlier test of as many seeds stands; None where there is neither.
     """
-    by_method: dict[str, list[dict[str, Any]]] = {}
-    for record in records:
-        by_method.setdefault(record["method"], []).append(record)
-    if any(method not in by_method for method in (AGAINST, *methods)):
+    keys = {(record["method"], record["seed"]): record["key"] for record in records}
+    compared = (AGAINST, *methods)
+    shared = [seed for seed in sorted({seed for _, seed in keys}) if all((method, seed) in keys for method in compared)]
+    kept = [seed for seed in shared if all((results.users / f"{keys[method, seed]}.parquet").exists() for method in compared)]
+    if not shared:
         return None
-    used = {method: sorted(record["key"] for record in by_method[method]) for method in (AGAINST, *methods)}
     first = records[0]
     path = results.folder / TESTS / first["data"]["name"] / f"{first['selection']}.json"
-    if path.exists() and (found := read_json(path)).get("runs") == used:
-        return dict(found)
-    if not all((results.users / f"{key}.parquet").exists() for keys in used.values() for key in keys):
+    used = {method: sorted(keys[method, seed] for seed in kept) for method in compared}
+    if path.exists() and _stands(found := read_json(path, "runs", *_FIELDS), {method: {keys[method, seed] for seed in shared} for method in compared}, used):
+        return found
+    if not kept:
         return None
-    columns = {method: _mean_columns([results.users / f"{key}.parquet" for key in keys]) for method, keys in used.items()}
+    columns = {method: _mean_columns([results.users / f"{key}.parquet" for key in own]) for method, own in used.items()}
     outcome = {"data": first["data"]["name"], "selection": first["selection"], "against": AGAINST, "runs": used} | _tests(columns, methods, ks)
     outcome["by_length"] = _by_length(columns[AGAINST], columns[methods[-1]], f"ndcg@{max(ks)}", data) if data is not None else None
     write_json(path, outcome)
     return outcome
+
+
+def _stands(found: Mapping[str, Any], known: Mapping[str, set[str]], used: Mapping[str, list[str]]) -> bool:
+    """Say whether an earlier test is about these methods and runs, and about no fewer seeds than could be tested now."""
+    tested = found["runs"]
+    return tested == used or (tested.keys() == known.keys() and all(known[m] >= set(tested[m]) and len(tested[m]) > len(used[m]) for m in known))
 
 
 def _tests(columns: dict[str, Columns], methods: Sequence[str], ks: Sequence[int]) -> dict[str, Any]:
@@ -130,5 +139,10 @@ def _mean_columns(paths: list[Path]) -> Columns:
     """Return the figures per user, averaged over runs."""
     import polars as pl
 
-    frames = [pl.read_parquet(path) for path in paths]
+    frames = []
+    for path in paths:
+        try:
+            frames.append(pl.read_parquet(path))
+        except (OSError, pl.exceptions.PolarsError):
+            raise DataError(f"'{path}' is damaged: remove it, and its seed is left out of the tests") from None
     return {name: np.mean([frame[name].to_numpy().astype(np.float64) for frame in frames], axis=0) for name in frames[0].columns}

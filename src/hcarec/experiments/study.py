@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from hcarec.errors import ConfigError, HcarecError, nearest
 from hcarec.experiments import grids, published
-from hcarec.experiments.attention_weights import measure_attention
+from hcarec.experiments.attention_weights import FIELDS, measure_attention, tidy_weights
+from hcarec.experiments.data_sets import frame as statistics_frame
+from hcarec.experiments.data_sets import noted_statistics
 from hcarec.experiments.frames import figures
 from hcarec.experiments.grid import Standing, go
 from hcarec.experiments.grids import Widths, runs_of
-from hcarec.experiments.results import Results
+from hcarec.experiments.results import ATTENTION, Results, read_json
 from hcarec.experiments.run import DataSet, Run
 from hcarec.experiments.settings import NAMES, TEST, VALIDATION, Settings
 from hcarec.experiments.significance import paired_tests
@@ -43,15 +45,17 @@ class Study:
         if name not in NAMES:
             raise ConfigError(f"experiment '{name}' is not known: give one of {', '.join(NAMES)}{nearest(name, NAMES)}")
         for step in _STEPS[name]:
-            if step == "attention":
-                self._attention()
-            else:
-                self._grid(step, self.runs(step))
+            runs = self.runs(step)
+            self._grid(step, runs)
+            for run in runs if step == "attention" else ():
+                measure_attention(run, self.results, self.user)
         self._tests()
 
     def runs(self, step: str) -> list[Run]:
         """Return the runs of a step; those of `complete` and `methods` depend on what `widths` and `complete` have shown."""
         main = self.settings.main_selection
+        if step == "attention":
+            return [Run(one, self.settings.config("hca-gru", *self.widths(one).both), self.settings.first_seed, main, self.settings.ks) for one in self.data]
         if step == "widths":
             return runs_of(self.data, [self.settings.config("gru"), *grids.single_levels(self.settings)], self.settings, main)
         by_data = []
@@ -85,11 +89,39 @@ class Study:
         """Return the figures of all finished runs on a data set under these settings, whatever their seeds."""
         return figures(self.records(one, selection))
 
+    def tidy(self, name: str) -> pl.DataFrame:
+        """Return what an experiment has found: a row per data set, per weight, or per run and metric."""
+        import polars as pl
+
+        if name == "datasets":
+            noted = noted_statistics(self.results)
+            return statistics_frame({one.name: noted[one.name] for one in self.data})
+        if name == "attention":
+            found = (read_json(self.results.folder / ATTENTION / f"{one.name}.json", *FIELDS) for one in self.data)
+            return pl.DataFrame([row for record in found for row in tidy_weights(record)])
+        selections = self.settings.selections if name in ("methods", "all") else (self.settings.main_selection,)
+        frames = []
+        for one in self.data:
+            wanted = pl.lit(True) if name == "all" else pl.col("method").is_in(self.titles(name, one))
+            frames += [self.frame(one, selection).filter(wanted) for selection in selections]
+        return pl.concat(frames)
+
+    def titles(self, name: str, one: DataSet) -> list[str]:
+        """Return the methods that the table of an experiment compares on a data set."""
+        chosen, gru = self.widths(one), self.settings.config("gru")
+        listed = {
+            "widths": [gru, *grids.single_levels(self.settings)],
+            "complete": [gru, *grids.complete_networks(self.settings, chosen.x, chosen.h)],
+            "attention": [self.settings.config("hca-gru", *chosen.both)],
+        }.get(name, grids.methods(self.settings, chosen))
+        return [config.title for config in listed]
+
     def records(self, one: DataSet, selection: str | None = None) -> list[dict[str, Any]]:
         """Return these runs whole."""
         selection = selection or self.settings.main_selection
         found = self.results.read().values()
-        return [r for r in found if r["data"]["fingerprint"] == one.fingerprint and r["selection"] == selection and self.settings.matches(r)]
+        ours = [r for r in found if r["data"]["fingerprint"] == one.fingerprint and r["selection"] == selection and self.settings.matches(r)]
+        return [{**record, "data": {**record["data"], "name": one.name}} for record in ours]  # the log may have had another name then
 
     def _grid(self, step: str, runs: list[Run]) -> None:
         told = self.told or (lambda step, standing: None)
@@ -108,15 +140,8 @@ class Study:
                 if found := self.records(one, selection):
                     paired_tests(self.results, found, methods, self.settings.ks, one.path)
 
-    def _attention(self) -> None:
-        for one in self.data:
-            config = self.settings.config("hca-gru", *self.widths(one).both)
-            run = Run(one, config, self.settings.first_seed, self.settings.main_selection, self.settings.ks)
-            self._grid("attention", [run])
-            measure_attention(run, self.results, self.user)
 
-
-_STEPS = {
+_STEPS: dict[str, tuple[str, ...]] = {
     "datasets": (),
     "methods": ("methods",),
     "widths": ("widths",),
@@ -127,8 +152,8 @@ _STEPS = {
 
 
 def steps_of(name: str) -> tuple[str, ...]:
-    """Return the grids of an experiment, in order."""
-    return tuple(step for step in _STEPS[name] if step != "attention")
+    """Return the steps of an experiment, in order."""
+    return _STEPS[name]
 
 
 def _width(name: str | None, level: str) -> int:
