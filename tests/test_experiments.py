@@ -255,9 +255,10 @@ def test_verdicts_follow_the_figures() -> None:
         }
 
     words = lambda gain, word, change: [v.holds for v in verdicts("d", ("x", "h", "xh"), tests_with(gain, word, change), None, (5, 20))]  # noqa: E731
-    assert words(0.5, "higher", 0.1) == ["holds", "holds", "does not hold", "holds", "not tested"]
-    assert words(0.1, "higher", -0.1) == ["holds in part", "does not hold", "does not hold", "holds", "not tested"]
-    assert words(-0.1, "lower", 0.1) == ["does not hold", "does not hold", "holds", "does not hold", "not tested"]
+    assert words(0.5, "higher", 0.1) == ["holds", "holds", "holds", "does not hold", "holds", "not tested"]
+    assert words(0.3, "higher", -0.1) == ["holds", "holds in part", "does not hold", "does not hold", "holds", "not tested"]
+    assert words(0.1, "none shown", 0.1) == ["does not hold", "does not hold", "does not hold", "not tested", "does not hold", "not tested"]
+    assert words(-0.1, "lower", 0.1)[:3] == ["does not hold", "does not hold", "does not hold"]
     assert {v.holds for v in verdicts("d", ("x", "h", "xh"), None, None, (5, 20))} == {"not tested"}
     level = {"width": 5, "rising": 0.01, "falling": 0.02, "chance": 1 / 120, "newest_highest": 0.2, "median_ratio": 1.5}
     shown = {"method": "xh", "users": 9, "hidden": level, "input": {**level, "rising": 0.9}}

@@ -155,6 +155,8 @@ class Report:
             blocks.append(self._draw("losses", "Loss and NDCG by epoch", lambda path: figures.losses(curves(records), path, self.settings.last_k)))
         for name, frame in self.frames.items():
             blocks.append(tables.epochs_table(f"{name}: spread over seeds and best epochs", frame, trained[name], self.settings.last_k))
+        if blocks:
+            blocks.append(tables.collapses_table(self.records))
         low, high = published.GRU_RECALL_5_SPREAD
         share = f"a range of {2 * (high - low) / (high + low):.0%} of its middle"
         note = f"For comparison: over the authors' four runs GRU's Recall@5 on Outbrain lay between {low} and {high}, {share}."
@@ -289,5 +291,9 @@ def _facts(records: list[dict[str, Any]]) -> list[tuple[str, str]]:
     commits = sorted({r["machine"]["commit"] or f"hcarec {r['machine']['hcarec']}" for r in records})
     hours = sum(record["seconds_here"] for record in records) / 3600
     seeds = sorted({record["seed"] for record in records})
-    facts = [("runs", f"{len(records)}, seeds {', '.join(map(str, seeds))}"), ("time", f"{hours:.1f} hours of one core"), ("machine", "; ".join(machines))]
+    facts = [
+        ("runs", f"{len(records)}, seeds {', '.join(map(str, seeds))}"),
+        ("time", f"{hours:.1f} hours of one core (of interrupted runs the last attempt)"),
+        ("machine", "; ".join(machines)),
+    ]
     return [*facts, ("versions", "; ".join(versions)), ("commit", ", ".join(commits))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,8 @@ from hcarec.experiments.frames import gains, summary
 if TYPE_CHECKING:
     import polars as pl
 
+EARLY, COLLAPSE = 5, 0.3
+"""From which epoch on, and by what share, a fall of NDCG is called a collapse."""
 NAMES = {"recall": "Recall", "map": "MAP", "ndcg": "NDCG", "auc": "AUC"}
 
 
@@ -74,6 +77,33 @@ def data_table(noted: Mapping[str, Mapping[str, Any]]) -> Table:
         plain = (f"{one['users']:,}", f"{one['items']:,}", f"{one['events']:,}", f"{one['mean_length']:.2f}", f"{one['sparsity']:.4f}")
         rows.append([Cell(name), *map(Cell, plain), Cell(f"{100 * one['repeats']:.1f}"), Cell(words)])
     return Table("Data sets (Table 3)", columns, rows, "Repeats: events whose item the user had before.")
+
+
+def collapses_table(records: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table:
+    """Lay out how many runs, of those with epochs, lose much of their NDCG from one epoch to the next: a row per data set, a column per kind of method."""
+    kinds = {"BPR": "BPR", "GRU": "GRU", "x": "input level alone", "h": "hidden level alone", "xh": "both levels"}
+    rows = []
+    for data, found in records.items():
+        counts = dict.fromkeys(kinds, (0, 0))
+        for record in found:
+            kind = _kind(record)
+            if kind in counts and record["curves"]:
+                lost, runs = counts[kind]
+                counts[kind] = lost + _collapses(record), runs + 1
+        rows.append([Cell(data), *(Cell(f"{lost} of {runs}" if runs else "-", strong=lost > 0) for lost, runs in counts.values())])
+    note = f"A run counts where, after epoch {EARLY}, NDCG falls by more than {COLLAPSE:.0%} from one epoch to the next; all widths together."
+    return Table("Runs that collapse in training", ["data set", *kinds.values()], rows, note)
+
+
+def _kind(record: Mapping[str, Any]) -> str:
+    if not record["method"].startswith("HCA-GRU"):
+        return str(record["method"])
+    return "x" * (record["config"]["window_x"] > 1) + "h" * (record["config"]["window_h"] > 1)
+
+
+def _collapses(record: Mapping[str, Any]) -> bool:
+    values = next(curve for name, curve in record["curves"].items() if name.startswith("ndcg"))[EARLY:]
+    return any(after < (1 - COLLAPSE) * before for before, after in itertools.pairwise(values) if before is not None and after is not None)
 
 
 def epochs_table(title: str, frame: pl.DataFrame, methods: Sequence[str], last_k: int) -> Table:
