@@ -13,6 +13,7 @@ from hcarec.cli.info import info
 from hcarec.cli.inspect import inspect
 from hcarec.cli.prepare import prepare
 from hcarec.cli.recommend import recommend
+from hcarec.cli.serve import serve
 from hcarec.cli.train import train
 
 app = typer.Typer(
@@ -24,7 +25,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (prepare, inspect, train, evaluate, compare, recommend, explain, experiment, info, demo):
+for command in (prepare, inspect, train, evaluate, compare, recommend, explain, serve, experiment, info, demo):
     app.command()(command)
 
 

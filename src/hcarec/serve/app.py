@@ -1,0 +1,177 @@
+"""The HTTP application: routes, who may do what, limits, and a line in the log for every request."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+import traceback
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.convertors import PathConvertor, register_url_convertor
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from hcarec.serve import handlers
+from hcarec.serve.call import Call
+from hcarec.serve.errors_http import Refusal, refusal
+from hcarec.serve.handlers import Site, Text
+from hcarec.serve.openapi import document
+from hcarec.serve.operations import OPERATIONS, Operation
+
+SAFE_HEADERS = {
+    b"cache-control": b"no-store",
+    b"content-security-policy": b"default-src 'none'; frame-ancestors 'none'",
+    b"referrer-policy": b"no-referrer",
+    b"x-content-type-options": b"nosniff",
+}
+"""Sent with every answer; a page may bring a policy of its own."""
+REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+THIS_MACHINE = re.compile(rb"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d+)?")
+JSON = b"application/json"
+
+
+def make_app(site: Site) -> ASGIApp:
+    """Return the application."""
+    site.openapi = msgspec.json.encode(document(site.limits, site.keys is not None))
+    register_url_convertor("anything", Anything())
+    routes = [Route(one.path.replace("}", ":anything}"), Endpoint(site, one), methods=[one.method], name=one.name) for one in OPERATIONS]
+    inner = Starlette(routes=routes, exception_handlers={HTTPException: _not_found})
+    inner.router.redirect_slashes = False
+    return Watch(site, inner)
+
+
+class Anything(PathConvertor):
+    """The variable part of a path takes all that follows: an id may hold slashes and line breaks."""
+
+    regex = r"[\s\S]*"
+
+
+async def _not_found(request: Request, error: Exception) -> Response:
+    """Answer what no route fits."""
+    assert isinstance(error, HTTPException)
+    known = {404: ("not_found", "there is nothing here: /openapi.json lists what there is"), 405: ("method_not_allowed", "this path has no such method")}
+    code, message = known.get(error.status_code, ("bad_request", "the request cannot be answered"))
+    return Response(Refusal(error.status_code, code, message).body(), error.status_code, dict(error.headers or {}), "application/json")
+
+
+class Watch:
+    """Around everything: headers of safety, a name for the request, its figures, its line in the log."""
+
+    def __init__(self, site: Site, inner: ASGIApp) -> None:
+        self._site, self._inner = site, inner
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self._inner(scope, receive, send)
+        began, status = time.perf_counter(), 0
+        given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
+        name = given if REQUEST_ID.fullmatch(given) else secrets.token_hex(8).encode()
+        scope["request_id"] = name.decode()
+
+        async def sending(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = message.setdefault("headers", [])
+                there = {key for key, _ in headers}
+                headers.extend(pair for pair in SAFE_HEADERS.items() if pair[0] not in there)
+                headers.append((b"x-request-id", name))
+            await send(message)
+
+        try:
+            await self._inner(scope, receive, sending)
+        finally:
+            endpoint = scope.get("endpoint")
+            route = endpoint.operation.path if isinstance(endpoint, Endpoint) else "other"
+            seconds = time.perf_counter() - began
+            method = scope["method"] if scope["method"] in ("GET", "HEAD", "POST", "DELETE") else "other"
+            self._site.metrics.request(method, route, status, seconds)
+            if self._site.log.requests or status >= 500 or not status:
+                self._site.log.line("request", id=scope["request_id"], method=method, route=route, status=status, seconds=round(seconds, 6))
+
+
+class Endpoint:
+    """One operation: who asks, whether that is within the limits, then the answer."""
+
+    def __init__(self, site: Site, operation: Operation) -> None:
+        self.operation = operation
+        self._site, self._handler = site, getattr(handlers, operation.name)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        call = Call(scope, receive, self._site.limits)
+        kind, headers, status = JSON, [], 200
+        try:
+            answer = await self._answer(call)
+            content, kind = answer if isinstance(answer, Text) else (msgspec.json.encode(answer), JSON)
+        except Exception as error:
+            refused = refusal(error)
+            status, content, headers = refused.status, refused.body(), refused.headers
+            self._site.metrics.refused(refused.code)
+            if status >= 500:
+                self._note(call, error, status)
+        headers = [(b"content-type", kind), (b"content-length", b"%d" % len(content)), *headers]
+        if call.unread:
+            headers.append((b"connection", b"close"))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": content})
+
+    async def _answer(self, call: Call) -> Any:
+        site, one = self._site, self.operation
+        call.check_headers()
+        self._admit(call)
+        body = await call.body() if one.body is not None else b""
+        if not one.counted:
+            return await self._handler(site, call, body)
+        if site.in_flight >= site.limits.in_flight:
+            raise Refusal(503, "overloaded", "too many requests at once: try again later", 1)
+        site.in_flight += 1
+        try:
+            return await self._handler(site, call, body)
+        finally:
+            site.in_flight -= 1
+
+    def _admit(self, call: Call) -> None:
+        """Refuse who may not ask this, or asks too often."""
+        site, need = self._site, self.operation.scope
+        if need is None:
+            return
+        client = call.scope.get("client")
+        caller, trouble = f"address {client[0] if client else ''}", None
+        if site.keys is None:
+            # A page in a browser on this machine could reach us under a name of its own; then it is not us who is addressed.
+            if not THIS_MACHINE.fullmatch(call.headers.get(b"host", b"").strip().lower()):
+                trouble = Refusal(
+                    403, "forbidden", "without keys only requests to localhost, 127.0.0.1 or [::1] are answered: address the server so, or use keys"
+                )
+        else:
+            word, _, given = call.headers.get(b"authorization", b"").partition(b" ")
+            key = site.keys.find(given.strip()) if word.lower() == b"bearer" else None
+            if site.keys.trouble is not None:
+                site.log.line("keys not read", error=site.keys.trouble)
+                site.keys.trouble = None
+            if key is None:
+                trouble = Refusal(401, "unauthorized", "give an API key: the header Authorization: Bearer KEY", headers=((b"www-authenticate", b"Bearer"),))
+            else:
+                caller = f"key {key.name}"
+                if need not in key.scopes:
+                    trouble = Refusal(403, "forbidden", f"this key does not hold the scope {need}")
+        wait = site.rates.wait(caller) if self.operation.counted or trouble else 0.0
+        if wait:
+            raise Refusal(429, "too_many_requests", f"more than {site.limits.rate:g} requests a second: wait as Retry-After says", wait)
+        if trouble:
+            raise trouble
+
+    def _note(self, call: Call, error: Exception, status: int) -> None:
+        """Write what happened to the log, in full for what nobody foresaw."""
+        fields: dict[str, Any] = {"id": call.scope["request_id"], "route": self.operation.path, "status": status, "error": type(error).__name__}
+        if status == 500:
+            fields["trace"] = "".join(traceback.format_exception(error))
+        elif not isinstance(error, Refusal):
+            fields["message"] = str(error)
+        self._site.log.line("failed", **fields)

@@ -1,0 +1,153 @@
+"""Answer requests: one function for each operation, from what was sent to what is sent back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from hcarec.errors import DataError, HcarecError
+from hcarec.models.base import Recommendation
+from hcarec.serve import answers, schemas
+from hcarec.serve.call import Call
+from hcarec.serve.errors_http import Refusal
+from hcarec.serve.keys import Keys
+from hcarec.serve.limits import Limits, Rates
+from hcarec.serve.logs import Log, iso
+from hcarec.serve.metrics import Metrics
+from hcarec.serve.service import Service
+from hcarec.serve.stores.errors import StoreError
+
+
+@dataclass
+class Site:
+    """What answering needs; `models` and `backups` are the folders in which an admin names a model or a backup."""
+
+    service: Service
+    limits: Limits
+    keys: Keys | None
+    log: Log
+    models: Path
+    backups: Path | None = None
+    in_flight: int = 0
+    rates: Rates = field(init=False)
+    metrics: Metrics = field(init=False)
+    openapi: bytes = b"{}"
+
+    def __post_init__(self) -> None:
+        self.rates = Rates(self.limits.rate)
+        self.metrics = Metrics(self.service.figures, lambda: self.in_flight)
+
+
+class Text(NamedTuple):
+    """An answer that is written already."""
+
+    content: bytes
+    kind: bytes
+
+
+_wish, _question, _named = msgspec.json.Decoder(schemas.Wish), msgspec.json.Decoder(schemas.Question), msgspec.json.Decoder(schemas.Named)
+
+
+async def take(site: Site, call: Call, body: bytes) -> answers.TakenEvents:
+    """Take in events."""
+    taken = await site.service.take([event.message() for event in schemas.read_events(body)])
+    site.metrics.taken(one.status for one in taken)
+    return answers.TakenEvents([answers.TakenEvent(one.status, iso(one.time), one.time_corrected) for one in taken])
+
+
+async def recommend(site: Site, call: Call, body: bytes) -> answers.Recommended:
+    """Recommend."""
+    answer = await site.service.recommend(_wish.decode(body).message())
+    site.metrics.recommended(answer.basis, answer.degraded, answer.seconds)
+    return answers.Recommended(_items(answer.items), answer.basis, answer.model, answer.skipped, answer.degraded, answer.seconds)
+
+
+async def explain(site: Site, call: Call, body: bytes) -> Any:
+    """Explain a recommendation."""
+    question = _question.decode(body)
+    item = None if question.item is msgspec.UNSET else schemas.check_id("item", question.item)
+    explanation = await site.service.explain(question.message(), item)
+    return msgspec.convert(explanation.as_dict(), answers.Explained)
+
+
+async def similar(site: Site, call: Call, body: bytes) -> answers.Similar:
+    """List similar items."""
+    item, query = call.id_in_path("item"), call.query(schemas.SimilarQuery)
+    try:
+        return answers.Similar(_items(await site.service.similar(item, int(query.k))))
+    except DataError as error:
+        raise Refusal(404, "not_found", str(error)) from None
+
+
+async def history(site: Site, call: Call, body: bytes) -> answers.UserHistory:
+    """List a user's events."""
+    user, query = call.id_in_path("user"), call.query(schemas.HistoryQuery)
+    found = await site.service.history(user, int(query.limit))
+    if not found.events:
+        raise Refusal(404, "not_found", "there are no events of this user")
+    return answers.UserHistory(
+        user, [answers.KeptEvent(one.item, iso(one.time), msgspec.UNSET if one.event_id is None else one.event_id) for one in found.events]
+    )
+
+
+async def forget(site: Site, call: Call, body: bytes) -> answers.Forgotten:
+    """Forget a user."""
+    return answers.Forgotten(await site.service.forget(call.id_in_path("user")))
+
+
+async def swap(site: Site, call: Call, body: bytes) -> answers.Swapped:
+    """Answer with another model."""
+    name = _named.decode(body).name
+    try:
+        info = await site.service.swap(site.models / name)
+    except StoreError:
+        raise
+    except HcarecError as error:
+        site.log.line("model refused", name=name, error=str(error))
+        # What is wrong is said, where the models lie is not.
+        raise Refusal(422, "refused", str(error).replace(str(site.models / name), name)) from None
+    site.log.line("model swapped", name=name, model=info.model)
+    return answers.Swapped(info.model, info.title, info.items)
+
+
+async def backup(site: Site, call: Call, body: bytes) -> answers.BackedUp:
+    """Back the store up."""
+    name = _named.decode(body).name
+    if site.backups is None:
+        raise Refusal(422, "refused", "this server has no folder of backups: start it with --backups FOLDER")
+    if (site.backups / name).exists():
+        raise Refusal(422, "refused", f"there is a backup '{name}' already: give another name")
+    await site.service.backup(site.backups / name)
+    site.log.line("backup written", name=name)
+    return answers.BackedUp(name)
+
+
+async def health(site: Site, call: Call, body: bytes) -> answers.Fine:
+    """Say that the server runs."""
+    return answers.Fine("ok")
+
+
+async def ready(site: Site, call: Call, body: bytes) -> answers.Fine:
+    """Say whether requests can be served."""
+    reason = site.service.ready()
+    if reason is not None:
+        raise Refusal(503, "not_ready", reason, 1)
+    return answers.Fine("ready")
+
+
+async def metrics(site: Site, call: Call, body: bytes) -> Text:
+    """Give the figures."""
+    return Text(site.metrics.text(), b"text/plain; version=0.0.4; charset=utf-8")
+
+
+async def openapi(site: Site, call: Call, body: bytes) -> Text:
+    """Give the OpenAPI document."""
+    return Text(site.openapi, b"application/json")
+
+
+def _items(found: Sequence[Recommendation]) -> list[answers.Item]:
+    return [answers.Item(str(one.item), one.score, one.basis, one.title) for one in found]

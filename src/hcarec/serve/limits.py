@@ -1,0 +1,65 @@
+"""What one caller may ask for: sizes, rates, waiting; each limit is here, with its default, once."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, fields
+from typing import Any
+
+from hcarec.errors import ConfigError
+
+MOST_CALLERS = 20_000
+"""Callers whose rate is remembered; beyond that the one seen longest ago is forgotten, so that memory stays bounded."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of the HTTP side; those on the contents of a request are in `hcarec.serve.schemas`."""
+
+    body_bytes: int = 1 << 20
+    """Bytes of a request's body."""
+    header_bytes: int = 16 << 10
+    """Bytes of a request's line and headers."""
+    rate: float = 5000.0
+    """Requests a second of one key, or of one address without keys; 0 is no limit. A second's worth may come at once."""
+    in_flight: int = 512
+    """Requests worked on at once; more are answered 503."""
+    connections: int = 2048
+    """Connections at once; more are answered 503 and closed."""
+    receive_seconds: float = 10.0
+    """Time to send the headers, and again to send the body."""
+    send_seconds: float = 20.0
+    """Time to take the answer."""
+    idle_seconds: int = 30
+    """Time that a connection may stay open without a request."""
+    drain_seconds: int = 30
+    """Time for running requests to end when the server stops."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value: Any = getattr(self, field.name)
+            if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < float("inf") or (value == 0 and field.name != "rate"):
+                raise ConfigError(f"the limit {field.name} is {value!r}: give a number above 0")
+
+
+class Rates:
+    """A bucket of tokens for every caller: a request takes one, and they come back at a steady rate."""
+
+    def __init__(self, rate: float) -> None:
+        self._rate, self._most = rate, max(rate, 1.0)
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def wait(self, caller: str, now: float | None = None) -> float:
+        """Take a token of a caller: return 0, or the seconds until there is one."""
+        if not self._rate:
+            return 0.0
+        now = time.monotonic() if now is None else now
+        left, at = self._buckets.get(caller, (self._most, now))
+        left = min(self._most, left + (now - at) * self._rate)
+        granted = left >= 1.0
+        self._buckets[caller] = (left - 1.0 if granted else left, now)
+        self._buckets.move_to_end(caller)
+        if len(self._buckets) > MOST_CALLERS:
+            self._buckets.popitem(last=False)
+        return 0.0 if granted else (1.0 - left) / self._rate

@@ -1,0 +1,231 @@
+"""The live core: a model and a store, and users whose states move with every event.
+
+What a user's state is, is defined by the log alone: the model's replay of its known items, in order. Rows in memory, rows in the
+store and steps are short cuts to the same bits. Everything here runs in the one thread that owns the store, except reading `people`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from hcarec.serve.messages import Taken
+from hcarec.serve.options import ServiceOptions
+from hcarec.serve.people import NOBODY, People, Person
+from hcarec.serve.policy import Plan, Stamped, plan
+from hcarec.serve.serving import Serving
+from hcarec.serve.stores.errors import StoreDamaged, StoreError
+from hcarec.serve.stores.interface import Change, History, Rebuilt, Store, Wanted
+from hcarec.serve.stores.sqlite import SqliteStore
+
+ROUNDS = 20
+"""How often events are tried again when another server was quicker."""
+SAVED_AT_ONCE = 512
+
+
+class Lookup(NamedTuple):
+    """A user whose state is wanted, and whether the log is, too."""
+
+    user: str
+    with_log: bool = False
+
+
+class Known(NamedTuple):
+    """A user as a model sees it."""
+
+    serving: Serving
+    person: Person
+
+
+class Live:
+    """A store seen through a model.
+
+    `exclusive` says that no other server writes to the store, so that what is in memory is surely current. `unsaved` are states that the
+    store does not have yet and the versions that they reflect: to write them later, many at once, spares every event the larger part of its
+    write, and a crash costs no more than the time to replay. With retention, where a replay may lack events, they are written at once.
+    """
+
+    def __init__(self, store: Store, serving: Serving, options: ServiceOptions) -> None:
+        self.store, self.options = store, options
+        self.exclusive = isinstance(store, SqliteStore)
+        self.people = People(serving, options.cached_users)
+        self.unsaved: dict[str, tuple[int, bytes]] = {}
+        self.replays = 0
+
+    def at_hand(self, user: str, with_log: bool) -> Known | None:
+        """Return what is surely current of a user and enough to recommend, without the store; any thread may ask."""
+        people = self.people
+        person = people.get(user) if self.exclusive else None
+        return Known(people.serving, person) if person is not None and person.serves(people.serving.recurrent, with_log) else None
+
+    @property
+    def serving(self) -> Serving:
+        """The model that answers now."""
+        return self.people.serving
+
+    # -- events --------------------------------------------------------------------------------------------------
+
+    def take(self, events: Sequence[Stamped]) -> list[Taken | StoreError]:
+        """Make events durable in one transaction and move the states; say for each what was done, or why it failed."""
+        by_user: dict[str, list[Stamped]] = {}
+        for event in events:
+            by_user.setdefault(event.user, []).append(event)
+        done: dict[str, list[Taken] | StoreError] = {}
+        left = by_user
+        for _ in range(ROUNDS):
+            self._attempt(left, done)
+            if not (left := {user: own for user, own in left.items() if user not in done}):
+                break
+        done |= dict.fromkeys(left, StoreError("other servers change this user's events all the time: try again shortly"))
+        given = {user: iter(found) for user, found in done.items() if not isinstance(found, StoreError)}
+        failed = {user: found for user, found in done.items() if isinstance(found, StoreError)}
+        return [failed[event.user] if event.user in failed else next(given[event.user]) for event in events]
+
+    def _attempt(self, by_user: Mapping[str, list[Stamped]], done: dict[str, list[Taken] | StoreError]) -> None:
+        """Take the events of some users; those for whom another server was quicker stay undone."""
+        try:
+            done.update(self._commit(by_user))
+        except StoreDamaged as error:  # the row of one user must not stop the others
+            if len(by_user) == 1:
+                done.update(dict.fromkeys(by_user, error))
+                return
+            for user, own in by_user.items():
+                self._attempt({user: own}, done)
+
+    def _commit(self, by_user: Mapping[str, list[Stamped]]) -> dict[str, list[Taken]]:
+        serving = self.serving
+        ids = {user: [event.event_id for event in own if event.event_id is not None] for user, own in by_user.items()}
+        before = self._load(ids)
+        plans = {user: plan(own, before[user][0].last_time, before[user][1], serving.find) for user, own in by_user.items()}
+        after = self._moved({user: person for user, (person, _) in before.items()}, plans)
+        changed = [user for user in plans if plans[user].add]
+        states = self._states_to_commit([after[user].row for user in changed])
+        changes = [Change(user, after[user].version, plans[user].add, serving.key, state) for user, state in zip(changed, states, strict=True)]
+        try:
+            versions = self.store.commit(changes) if changes else []
+        except BaseException:  # whether anything was written is not known
+            for user in changed:
+                self.people.drop(user)
+            raise
+        for user, version, state in zip(changed, versions, states, strict=True):
+            if version is None:
+                self.people.drop(user)
+                continue
+            self._hold(user, after[user]._replace(version=version), saved=state is not None)
+        refused = {user for user, version in zip(changed, versions, strict=True) if version is None}
+        return {user: plans[user].taken for user in by_user if user not in refused}
+
+    def _states_to_commit(self, rows: Sequence[bytes | None]) -> list[bytes | None]:
+        if not (self.options.retains and self.serving.recurrent):
+            return [None] * len(rows)
+        return [None if row is None else self.serving.to_store([row])[0] for row in rows]
+
+    def _moved(self, people: Mapping[str, Person], plans: Mapping[str, Plan]) -> dict[str, Person]:
+        """Return what becomes of users by their plans, the version still as it was; a state that must be replayed is left to who needs it."""
+        moved = {}
+        for user, person in people.items():
+            own = plans[user]
+            log = None if person.log is None or own.replay else np.concatenate([person.log, np.array(own.step, np.int32)])
+            moved[user] = person._replace(last_time=own.last_time, log=log, row=None if own.replay else person.row)
+        if self.serving.recurrent:
+            steady = [user for user, own in plans.items() if not own.replay and (people[user].row is not None or people[user].version == 0)]
+            rows, _ = self.serving.advance([people[user].row for user in steady], [np.array(plans[user].step, np.int32) for user in steady])
+            moved |= {user: moved[user]._replace(row=row) for user, row in zip(steady, rows, strict=True)}
+        return moved
+
+    def _hold(self, user: str, person: Person, saved: bool) -> None:
+        self.people.put(user, person)
+        self.unsaved.pop(user, None)
+        if person.row is not None and not saved:
+            self.unsaved[user] = person.version, person.row
+
+    # -- states --------------------------------------------------------------------------------------------------
+
+    def look_up(self, wanted: Sequence[Lookup]) -> list[Known | StoreError]:
+        """Return what recommending for users needs, replaying logs where there is no state; an error where a user's rows are damaged."""
+        try:
+            found = self._look_up(wanted)
+        except StoreDamaged as error:
+            return [error] if len(wanted) == 1 else [self.look_up([each])[0] for each in wanted]
+        return [Known(self.serving, found[each.user]) for each in wanted]
+
+    def _look_up(self, wanted: Sequence[Lookup]) -> dict[str, Person]:
+        recurrent = self.serving.recurrent
+        with_log = {each.user for each in wanted if each.with_log}
+        found = {user: person for user, (person, _) in self._load({each.user: () for each in wanted}).items()}
+        read = {user for user, person in found.items() if not person.serves(recurrent, user in with_log)}
+        found |= {user: self._read(user, found[user]) for user in read}
+        found |= (replayed := self.replay({user: person for user, person in found.items() if not person.serves(recurrent, False)}))
+        for user in read:
+            if found[user].version:
+                self._hold(user, found[user], saved=user not in replayed and user not in self.unsaved)
+        return found
+
+    def _load(self, wanted: Mapping[str, Collection[str]]) -> dict[str, tuple[Person, Collection[str]]]:
+        """Return what is known of users without reading their logs, and which of the given event ids their logs hold."""
+        held = {user: self.people.get(user) for user in wanted}
+        found: dict[str, tuple[Person, Collection[str]]] = {}
+        if self.exclusive:
+            enough = {user: person for user, person in held.items() if person is not None and person.serves(self.serving.recurrent, False)}
+            found = {user: (person, ()) for user, person in enough.items() if not wanted[user]}
+        asked = [Wanted(user, ids) for user, ids in wanted.items() if user not in found]
+        for (user, _), loaded in zip(asked, self.store.load(asked, self.serving.key) if asked else [], strict=True):
+            person = held[user]
+            if loaded.version == 0:
+                person = NOBODY
+            elif person is None or person.version != loaded.version or (person.row is None and loaded.state is not None):
+                version, row = self.unsaved.get(user, (0, None))
+                row = row if version == loaded.version else self.serving.from_store(loaded.state)
+                person = Person(loaded.version, loaded.last_time, row, None)
+                self.people.put(user, person)
+            found[user] = person, loaded.duplicates
+        return found
+
+    def _read(self, user: str, person: Person) -> Person:
+        """Add the log to what is known of a user."""
+        history = self.store.history(user)
+        if history.version == 0:
+            return NOBODY
+        log = self.serving.known([event.item for event in history.events])
+        if history.version == person.version:
+            return person._replace(log=log)
+        return Person(history.version, max((event.time for event in history.events), default=None), None, log)  # another server was here
+
+    def replay(self, people: Mapping[str, Person]) -> dict[str, Person]:
+        """Return users, whose logs are at hand, with the states after them."""
+        if not people:
+            return {}
+        logs = [person.log for person in people.values() if person.log is not None]
+        assert len(logs) == len(people)
+        rows, _ = self.serving.advance([None] * len(people), logs)
+        self.replays += len(people)
+        return {user: person._replace(row=row) for (user, person), row in zip(people.items(), rows, strict=True)}
+
+    def save(self, most: int = SAVED_AT_ONCE) -> int:
+        """Bring some unsaved states into the store; return how many."""
+        some = dict(list(self.unsaved.items())[:most])
+        if some:
+            rows = self.serving.to_store([row for _, row in some.values()])
+            self.store.put_states([Rebuilt(user, version, self.serving.key, row) for (user, (version, _)), row in zip(some.items(), rows, strict=True)])
+            for user in some:
+                del self.unsaved[user]
+        return len(some)
+
+    # -- the rest ------------------------------------------------------------------------------------------------
+
+    def history(self, user: str, limit: int | None) -> History:
+        """Return the last events of a user."""
+        return self.store.history(user, limit)
+
+    def forget(self, user: str) -> int:
+        """Remove a user; what slack space may still hold is left to the upkeep."""
+        self.people.drop(user)
+        self.unsaved.pop(user, None)
+        return self.store.forget(user, scrub=False)
+
+    def switch(self, serving: Serving) -> None:
+        """Let another model answer from now on; users are replayed when they are touched."""
+        self.people = People(serving, self.options.cached_users)
+        self.unsaved.clear()

@@ -1,0 +1,95 @@
+"""Figures for Prometheus: what was asked, how long it took, and how the service stands when it is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, GCCollector, Histogram, PlatformCollector, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+"""Seconds."""
+COUNTED_HERE = ("taken", "recommended")
+GROWING = ("batches", "degraded", "ranked", "refused", "replays", "store_failures")
+"""Figures of the service that only grow; `ranked` over `batches` is how many requests share a pass through the catalogue."""
+
+
+class Metrics:
+    """The figures of one server; `figures` and `in_flight` are asked for when somebody looks."""
+
+    def __init__(self, figures: Callable[[], dict[str, Any]], in_flight: Callable[[], int]) -> None:
+        self.registry = CollectorRegistry()
+        self._seconds = Histogram(
+            "hcarec_request_seconds", "Requests and the time they took", ("method", "route", "status"), buckets=BUCKETS, registry=self.registry
+        )
+        self._parts = Histogram("hcarec_recommend_part_seconds", "Where the time of a recommendation goes", ("part",), buckets=BUCKETS, registry=self.registry)
+        self._events = Counter("hcarec_events_taken", "Events, by what was done with them", ("status",), registry=self.registry)
+        self._answers = Counter("hcarec_recommendations", "Recommendations, by what they rest on", ("basis", "degraded"), registry=self.registry)
+        self._refused = Counter("hcarec_refusals", "Requests refused, by reason", ("code",), registry=self.registry)
+        Gauge("hcarec_requests_in_flight", "Requests worked on now", registry=self.registry).set_function(in_flight)
+        self.registry.register(_Service(figures))
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
+        self._known: dict[tuple[str, str, int], Any] = {}
+
+    def request(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count a request."""
+        # Looking a child up by its labels costs more than the observation: hence the dictionary, which stays as small as they are few.
+        child = self._known.get((method, route, status))
+        if child is None:
+            child = self._known[method, route, status] = self._seconds.labels(method, route, str(status))
+        child.observe(seconds)
+
+    def taken(self, statuses: Iterable[str]) -> None:
+        """Count events."""
+        for status in statuses:
+            self._events.labels(status).inc()
+
+    def recommended(self, basis: str, degraded: bool, seconds: dict[str, float]) -> None:
+        """Count a recommendation."""
+        self._answers.labels(basis, str(degraded).lower()).inc()
+        for part, value in seconds.items():
+            self._parts.labels(part).observe(value)
+
+    def refused(self, code: str) -> None:
+        """Count a refusal."""
+        self._refused.labels(code).inc()
+
+    def text(self) -> bytes:
+        """Return everything in the format of Prometheus."""
+        return generate_latest(self.registry)
+
+
+class _Service(Collector):
+    """Give the figures of the service."""
+
+    def __init__(self, figures: Callable[[], dict[str, Any]]) -> None:
+        self._figures = figures
+
+    def describe(self) -> Iterable[Metric]:
+        return ()  # names are known when somebody looks
+
+    def collect(self) -> Iterator[Metric]:
+        for name, value in self._figures().items():
+            if value is not None and name not in COUNTED_HERE:
+                yield _family(name, value)
+
+
+def _family(name: str, value: Any) -> Metric:
+    """Return a number as it is, a dictionary with its keys as labels, and a text as the label of a 1."""
+    words = name.replace("_", " ").capitalize()
+    if isinstance(value, str):
+        family: Any = GaugeMetricFamily(f"hcarec_{name}_info", words, labels=[name])
+        family.add_metric([value], 1.0)
+    elif isinstance(value, dict):
+        family = GaugeMetricFamily(f"hcarec_{name}", words, labels=["key"])
+        for key, number in value.items():
+            family.add_metric([str(key)], float(number))
+    elif name in GROWING:
+        family = CounterMetricFamily(f"hcarec_{name}", words, value=float(value))
+    else:
+        family = GaugeMetricFamily(f"hcarec_{name}", words, value=float(value))
+    return family

@@ -1,0 +1,70 @@
+"""How the live service runs; each default is written here alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hcarec.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class ServiceOptions:
+    """Settings of a service; none of them changes a score, except `half_states`."""
+
+    gather_ms: float = 1.5
+    """How long the first of several concurrent asks or events waits for others."""
+    max_batch: int = 64
+    """Most asks ranked together."""
+    max_group: int = 512
+    """Most events made durable together."""
+    max_waiting_asks: int = 256
+    """Asks that may wait; more are refused."""
+    max_waiting_events: int = 4096
+    """Events that may wait; more are refused."""
+    max_wait_s: float = 0.1
+    """Asks are refused when the ones before them would take longer than this."""
+    max_skew_s: float = 60.0
+    """How far in the future an event may lie before its time is replaced by the time of arrival."""
+    retain_last: int | None = None
+    """Events kept per user; None keeps all."""
+    retain_days: float | None = None
+    """Days that events are kept; None keeps them for good."""
+    retain_every_s: float = 600.0
+    """How often retention is carried out."""
+    half_states: bool = False
+    """Store states as 16-bit numbers: half the room, and scores that differ a little after a restart."""
+    threads: int | None = None
+    """Threads that rank one batch; None for one per core."""
+    store_timeout_s: float = 2.0
+    """Longest wait for one answer of a Redis server."""
+    state_wait_s: float = 0.25
+    """Longest wait of an ask for the state of its user; after that the answer rests on less."""
+    take_wait_s: float = 5.0
+    """Longest wait of an event to become durable."""
+    retry_s: float = 0.5
+    """How often a store that is cut off is tried again."""
+    cached_users: int = 50_000
+    """Users whose states are held in memory."""
+    accept_less: bool = False
+    """Use a Redis server that may lose what it has acknowledged."""
+    verify_store: bool = True
+    """Check the structure of an SQLite store when it is opened."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_batch", "max_group", "max_waiting_asks", "max_waiting_events", "cached_users"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}: give a whole number of at least 1")
+        for name in ("max_wait_s", "max_skew_s", "retain_every_s", "store_timeout_s", "state_wait_s", "take_wait_s", "retry_s"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise ConfigError(f"{name} is {getattr(self, name)}: give a number of seconds above 0")
+        if not 0 <= self.gather_ms <= 1000:
+            raise ConfigError(f"gather_ms is {self.gather_ms}: give 0 to 1000 milliseconds")
+        for name in ("retain_last", "retain_days", "threads"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise ConfigError(f"{name} is {value}: give a number above 0, or leave it out")
+
+    @property
+    def retains(self) -> bool:
+        """Say whether the log is bounded."""
+        return self.retain_last is not None or self.retain_days is not None

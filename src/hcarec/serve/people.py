@@ -1,0 +1,75 @@
+"""What is held in memory about users: the states of those seen last, and the model that made them."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import NamedTuple
+
+import numpy as np
+
+from hcarec.serve.serving import NOTHING, Serving
+
+LONGEST_LOG = 4096
+"""Longer logs are not held in memory, but read when they are needed."""
+
+
+class Person(NamedTuple):
+    """A user's log at a `version`, as a model sees it.
+
+    `row` is the state after it, None where that is not at hand or the model has none; `log` its known items, oldest first,
+    None where it is not at hand. Version 0 stands for a user without a log.
+    """
+
+    version: int
+    last_time: int | None
+    row: bytes | None
+    log: np.ndarray | None
+
+    def serves(self, recurrent: bool, with_log: bool) -> bool:
+        """Say whether this is enough to recommend by a model with states or without, which needs the log itself."""
+        state, log = self.row is not None or not recurrent, self.log is not None or (recurrent and not with_log)
+        return self.version == 0 or (state and log)
+
+
+NOBODY = Person(0, None, None, NOTHING)
+
+
+class People:
+    """The users seen last under one model; one thread writes, any may read."""
+
+    def __init__(self, serving: Serving, most: int) -> None:
+        self.serving, self._most = serving, most
+        self._held: OrderedDict[str, Person] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def get(self, user: str) -> Person | None:
+        """Return what is held about a user."""
+        with self._lock:
+            if (person := self._held.get(user)) is not None:
+                self._held.move_to_end(user)
+            return person
+
+    def put(self, user: str, person: Person) -> None:
+        """Hold on to a user, and let go of the one not seen for longest."""
+        if person.log is not None and len(person.log) > LONGEST_LOG:
+            person = person._replace(log=None)
+        with self._lock:
+            self._held[user] = person
+            self._held.move_to_end(user)
+            if len(self._held) > self._most:
+                self._held.popitem(last=False)
+
+    def drop(self, user: str) -> None:
+        """Let go of a user."""
+        with self._lock:
+            self._held.pop(user, None)
+
+    def drop_logs(self) -> None:
+        """Let go of all logs: the store keeps less of them now."""
+        with self._lock:
+            for user, person in self._held.items():
+                self._held[user] = person._replace(log=None)

@@ -1,0 +1,126 @@
+"""HTTP/1.1 connections that cannot be held for nothing: uvicorn's protocol with limits on headers, patience and number."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import TimerHandle
+from collections.abc import Callable
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from hcarec.serve.errors_http import Refusal
+from hcarec.serve.limits import Limits
+
+
+def guarded(limits: Limits, refused: Callable[[str], None]) -> type[asyncio.Protocol]:
+    """Return the protocol with limits; `refused` is told the code of what it turns away by itself."""
+
+    class Guarded(GuardedProtocol):
+        pass
+
+    Guarded.limits, Guarded.refused = limits, staticmethod(refused)
+    return Guarded
+
+
+class GuardedProtocol(HttpToolsProtocol):
+    """A connection; uvicorn itself waits for headers and for a reader without end."""
+
+    limits: Limits
+    refused: Callable[[str], None]
+    _reading: TimerHandle | None = None
+    _writing: TimerHandle | None = None
+    _in_headers = True
+    _begun = False
+    _header_bytes = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Start, or turn away what is one too many."""
+        super().connection_made(transport)
+        if len(self.connections) > self.limits.connections:
+            return self._turn_away(Refusal(503, "overloaded", "too many connections: try again later", 1))
+        self._read_in_time()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End."""
+        self._stop_reading_clock()
+        self._stop_writing_clock()
+        super().connection_lost(exc)
+
+    # -- coming in ---------------------------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        """Take in bytes, and count those of headers that do not end; the application checks those that have."""
+        self._begun = False
+        super().data_received(data)
+        if self.transport.is_closing():
+            return
+        if self._in_headers and not self._begun:  # where in this piece a request began is not known, the ones after it are its own
+            self._header_bytes += len(data)
+        if self._in_headers and self._header_bytes > self.limits.header_bytes:
+            self._turn_away(Refusal(431, "too_large", f"the headers have more than {self.limits.header_bytes} bytes"))
+        elif self._reading is None and (self.cycle is None or self.cycle.response_complete):
+            self._read_in_time()  # bytes between two requests, which have stopped the clock of an idle connection
+
+    def on_message_begin(self) -> None:
+        """Begin a request: its headers must end in time."""
+        super().on_message_begin()
+        self._in_headers, self._begun, self._header_bytes = True, True, 1
+        self._read_in_time()
+
+    def on_headers_complete(self) -> None:
+        """Go on to the body, whose time the application keeps."""
+        self._in_headers = False
+        self._stop_reading_clock()
+        super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP."""
+        self._turn_away(Refusal(400, "bad_request", "this is not an HTTP request"))
+
+    def _read_in_time(self) -> None:
+        self._stop_reading_clock()
+        self._reading = self.loop.call_later(self.limits.receive_seconds, self._too_slow)
+
+    def _too_slow(self) -> None:
+        # Who has sent nothing yet hears nothing: browsers open connections ahead of need.
+        if self._in_headers and self._header_bytes:
+            return self._turn_away(Refusal(408, "timeout", f"the headers did not come within {self.limits.receive_seconds:g} seconds"))
+        self.transport.close()
+
+    # -- going out ---------------------------------------------------------------------------------------------------
+
+    def pause_writing(self) -> None:
+        """Wait for a reader, for a while."""
+        super().pause_writing()
+        self._stop_writing_clock()
+        self._writing = self.loop.call_later(self.limits.send_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Go on: the reader reads."""
+        self._stop_writing_clock()
+        super().resume_writing()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close an idle connection, and do not wait for one who never took the last answer."""
+        if self.transport.get_write_buffer_size():
+            return self.transport.abort()
+        super().timeout_keep_alive_handler()
+
+    def _turn_away(self, refusal: Refusal) -> None:
+        self.refused(refusal.code)
+        body = refusal.body()
+        lines: list[Any] = [STATUS_LINE[refusal.status], b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n" % len(body)]
+        lines += [b"%s: %s\r\n" % pair for pair in refusal.headers]
+        self.transport.write(b"".join([*lines, b"\r\n", body]))
+        self.transport.close()
+
+    def _stop_reading_clock(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
+
+    def _stop_writing_clock(self) -> None:
+        if self._writing is not None:
+            self._writing.cancel()
+            self._writing = None

@@ -1,0 +1,156 @@
+"""The JSON that comes in over HTTP, with its limits; the OpenAPI document is made from it and from `answers`."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from hcarec.errors import InputError
+from hcarec.serve.messages import Ask, NewEvent
+
+ID_BYTES = 512
+MOST_EVENTS, MOST_K, MOST_ITEMS, MOST_LISTED = 1000, 1000, 2000, 10_000
+"""Events in a request; items in an answer; items of a history or a visit; items in an allow-list or a deny-list, or events of a history read back."""
+
+Id = Annotated[str, Meta(min_length=1, max_length=ID_BYTES, description=f"Any text of at most {ID_BYTES} bytes of UTF-8.")]
+Items = Annotated[list[Id], Meta(max_length=MOST_ITEMS)]
+Listed = Annotated[list[Id], Meta(max_length=MOST_LISTED)]
+# To JSON 20.0 is as whole a number as 20.
+Count = Annotated[int, Meta(ge=1, le=MOST_K)] | Annotated[float, Meta(ge=1, le=MOST_K, multiple_of=1)]
+Limit = Annotated[int, Meta(ge=1, le=MOST_LISTED)] | Annotated[float, Meta(ge=1, le=MOST_LISTED, multiple_of=1)]
+Name = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$(?!\n)")]
+# Milliseconds, often sent by mistake, would be a date in the far future: hence the limit, in the year 5138.
+_RANGE = Meta(gt=-(10**11), lt=10**11)
+When = Annotated[datetime.datetime, Meta(tz=True)] | Annotated[int, _RANGE] | Annotated[float, _RANGE]
+
+
+class Event(Struct, forbid_unknown_fields=True):
+    """An event. Without a time it happens now; the same event_id of the same user counts once."""
+
+    user: Id
+    item: Id
+    time: Annotated[When, Meta(description="ISO 8601 with a zone, or seconds since 1970.")] | UnsetType = UNSET
+    event_id: Id | UnsetType = UNSET
+
+    def message(self) -> NewEvent:
+        """Return the event as the service takes it."""
+        check_id("user", self.user)
+        check_id("item", self.item)
+        if self.event_id is not UNSET:
+            check_id("event_id", self.event_id)
+        return NewEvent(self.user, self.item, None if self.time is UNSET else microseconds(self.time), self.event_id or None)
+
+
+EventList = Annotated[list[Event], Meta(min_length=1, max_length=MOST_EVENTS)]
+
+
+class Events(Struct, forbid_unknown_fields=True):
+    """Several events."""
+
+    events: EventList
+
+
+class _Shape(Struct):
+    events: msgspec.Raw | UnsetType = UNSET
+
+
+class Wish(Struct, forbid_unknown_fields=True):
+    """By `user`, by `history` (items, oldest first), or neither; then, as if they came after it, the items of this `visit`."""
+
+    user: Id | UnsetType = UNSET
+    history: Items | UnsetType = UNSET
+    visit: Items = msgspec.field(default_factory=list)
+    k: Count = 20
+    hide_seen: bool = False
+    allow: Listed | UnsetType = UNSET
+    deny: Listed = msgspec.field(default_factory=list)
+    variety: Annotated[float, Meta(ge=0, le=1, description="The least cosine distance between two items of the answer.")] = 0.0
+
+    def message(self) -> Ask:
+        """Return the wish as the service takes it."""
+        return Ask(
+            *_whose(self.user, self.history, self.visit), int(self.k), self.hide_seen, _listed("allow", self.allow), _checked("deny", self.deny), self.variety
+        )
+
+
+class Question(Struct, forbid_unknown_fields=True):
+    """Why `item`, or else the best item, is recommended; by `user`, `history` and `visit` as in a wish."""
+
+    user: Id | UnsetType = UNSET
+    history: Items | UnsetType = UNSET
+    visit: Items = msgspec.field(default_factory=list)
+    item: Id | UnsetType = UNSET
+
+    def message(self) -> Ask:
+        """Return whose recommendation it is about."""
+        return Ask(*_whose(self.user, self.history, self.visit), 1)
+
+
+class Named(Struct, forbid_unknown_fields=True):
+    """A model folder, or a backup, by the name that it has in its folder on the server."""
+
+    name: Name
+
+
+class SimilarQuery(Struct, forbid_unknown_fields=True):
+    """How many similar items."""
+
+    k: Count = 20
+
+
+class HistoryQuery(Struct, forbid_unknown_fields=True):
+    """How many of the last events."""
+
+    limit: Limit = 100
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+_shape, _event, _events = msgspec.json.Decoder(_Shape), msgspec.json.Decoder(Event), msgspec.json.Decoder(Events)
+_list: msgspec.json.Decoder[list[Event]] = msgspec.json.Decoder(EventList)
+
+
+def read_events(body: bytes) -> list[Event]:
+    """Read one event, a list of them, or an object that holds such a list."""
+    if body[:64].lstrip()[:1] == b"[":
+        return _list.decode(body)
+    if _shape.decode(body).events is not UNSET:
+        return _events.decode(body).events
+    return [_event.decode(body)]
+
+
+def microseconds(when: datetime.datetime | float) -> int:
+    """Return a time in microseconds since 1970."""
+    if isinstance(when, datetime.datetime):
+        return (when - _EPOCH) // datetime.timedelta(microseconds=1)
+    return when * 1_000_000 if isinstance(when, int) else round(when * 1_000_000)
+
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+def check_id(what: str, given: str) -> str:
+    """Refuse an id that is too long for the store; its length in characters has been checked."""
+    if (len(given) > ID_BYTES // 4 and len(given.encode()) > ID_BYTES) or not given:
+        raise InputError(f"{what} has {len(given.encode())} bytes of UTF-8: give 1 to {ID_BYTES}")
+    return given
+
+
+def _checked(what: str, items: Sequence[str]) -> Sequence[str]:
+    for item in items:
+        check_id(f"an item of {what}", item)
+    return items
+
+
+def _listed(what: str, items: Any) -> Sequence[str] | None:
+    return None if items is UNSET else _checked(what, items)
+
+
+def _whose(user: Any, history: Any, visit: list[str]) -> tuple[str | None, Sequence[str] | None, Sequence[str]]:
+    if user is not UNSET and history is not UNSET:
+        raise InputError("user and history are both given: give one of them, and the items of this visit as visit")
+    return None if user is UNSET else check_id("user", user), _listed("history", history), _checked("visit", visit)

@@ -1,0 +1,159 @@
+"""A model made ready to answer: loaded, checked, compiled, and with everything at hand that an answer needs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from hcarec import artefact, topk
+from hcarec.errors import DataError, ModelError
+from hcarec.models import HCAGRU, Model, load
+from hcarec.models.base import Recommendation, check_k
+from hcarec.ops import cpu, layout
+from hcarec.serve.codec import Codec
+from hcarec.serve.messages import ModelInfo
+
+REPLAYED_AT_ONCE = 4096
+"""Events of a user taken in at once: the work space of the network grows with them."""
+NOTHING = np.zeros(0, np.int32)
+
+
+class Serving:
+    """A model, and what is made of it once.
+
+    `name` is the beginning of its hash. `key` names the states made by it: they depend on parameters, catalogue, windows and
+    on how they are stored. `recurrent` says whether there are states at all; the other models look at the whole log.
+    """
+
+    def __init__(self, model: Model, digest: str, half_states: bool = False) -> None:
+        if not len(model.item_ids):
+            raise ModelError("the model has no items, so there is nothing to recommend: train it on data with events")
+        self.model, self.name = model, digest[:12]
+        self.recurrent = isinstance(model, HCAGRU)
+        key = hashlib.sha256(f"{digest} {model.config.window_x} {model.config.window_h} {half_states} ".encode())
+        for array in (model.item_ids.offsets, model.item_ids.blob):
+            key.update(np.ascontiguousarray(array).tobytes())
+        self.key = key.hexdigest()
+        if isinstance(model, HCAGRU):
+            d, dtype = model.config.d, model.theta["X"].dtype
+            self._network = layout.pack(model.theta, *model.windows)
+            self.codec = Codec(len(model.item_ids), d, *model.windows, dtype)
+            self._stored = Codec(len(model.item_ids), d, *model.windows, dtype, np.float16) if half_states else self.codec
+        self._warm()
+
+    @classmethod
+    def load(cls, folder: Path, half_states: bool = False) -> Serving:
+        """Load a model from its folder and make it ready, or fail with `ModelError`."""
+        digest = artefact.model_hash(folder)
+        model = load(folder)
+        if artefact.model_hash(folder) != digest:
+            raise ModelError(f"'{folder}' changed while it was read: try again when it is whole")
+        return cls(model, digest, half_states)
+
+    def _warm(self) -> None:
+        """Touch everything that is made on first use, so that no answer waits for it."""
+        topk.warm()
+        self.find("")
+        self.popular(1)
+        H = self.vectors([None], [np.zeros(1, np.int32)])
+        items, scores = self.model.top(H, 1)
+        if not (np.isfinite(H).all() and np.isfinite(scores).all() and (items >= 0).all()):
+            raise ModelError("the model's scores are not numbers: it has diverged, train it again with a lower learning rate")
+
+    @property
+    def info(self) -> ModelInfo:
+        """What an answer to a swap says."""
+        return ModelInfo(self.name, self.model.config.title, len(self.model.item_ids))
+
+    def find(self, item: str) -> int:
+        """Return the index of an item, or -1."""
+        return self.model.item_ids.find(item)
+
+    def known(self, items: Sequence[str]) -> np.ndarray:
+        """Return the indices of those items that the model knows, in order."""
+        return np.array([index for item in items if (index := self.find(item)) >= 0], np.int32)
+
+    # -- histories to vectors ------------------------------------------------------------------------------------
+
+    def advance(self, rows: Sequence[bytes | None], items: Sequence[np.ndarray]) -> tuple[list[bytes], np.ndarray]:
+        """Let every user's state take in some events: the new rows, and the overall interests (n, d).
+
+        The network takes each user by itself, one event after the other: the bits do not depend on who else is there or on
+        how the events are cut into pieces.
+        """
+        before = self.codec.decode(rows)
+        interest, lengths = before.interest, np.array([len(each) for each in items], np.int64)
+        for begin in range(0, int(lengths.max(initial=0)), REPLAYED_AT_ONCE):
+            parts = [each[begin : begin + REPLAYED_AT_ONCE] for each in items]
+            offsets = np.cumsum([0, *map(len, parts)])
+            new = cpu._advance(self._network, before.state, np.concatenate(parts).astype(np.int32), offsets)
+            moved = np.diff(offsets) > 0
+            interest[moved] = new[moved]
+        return self.codec.encode(before._replace(counts=before.counts + lengths)), interest
+
+    def vectors(self, rows: Sequence[bytes | None], items: Sequence[np.ndarray]) -> np.ndarray:
+        """Return the vectors (n, d) of users: their states after some more events, or what a model without states makes of all events."""
+        if not self.recurrent:
+            return self.model.encode(np.concatenate(items).astype(np.int32), np.cumsum([0, *map(len, items)]))
+        if any(map(len, items)):
+            return self.advance(rows, items)[1]
+        return self.codec.decode(rows).interest
+
+    def counts(self, rows: Sequence[bytes | None]) -> list[int]:
+        """Return how many events each row has taken in."""
+        return [0 if row is None else int.from_bytes(row[:8], "little") for row in rows]
+
+    def to_store(self, rows: Sequence[bytes]) -> list[bytes]:
+        """Return rows as they are stored."""
+        return list(rows) if self._stored is self.codec else self._stored.encode(self.codec.decode(rows))
+
+    def from_store(self, row: bytes | None) -> bytes | None:
+        """Return a row that was stored, or None where it cannot be used."""
+        if not self.recurrent or (row := self._stored.checked(row)) is None:
+            return None
+        return row if self._stored is self.codec else self.codec.encode(self._stored.decode([row]))[0]
+
+    # -- items without a user ------------------------------------------------------------------------------------
+
+    @cached_property
+    def _popular(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """All items, the most frequent in training first, the place of each in this order, and their scores; as `Model.popular` has it."""
+        scores = self.model.item_events.astype(np.float32)
+        order = np.lexsort((self.model.tie_rank, -scores)).astype(np.int32)
+        return order, np.argsort(order), scores
+
+    def popular(self, k: int, hidden: np.ndarray = NOTHING, allowed: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return up to k of the most frequent items that are not hidden, and how often they occur."""
+        order, places, scores = self._popular
+        if allowed is not None:
+            order = allowed[np.argsort(places[allowed])]
+        first = order[: k + len(hidden)]
+        items = first[~np.isin(first, hidden)][:k] if len(hidden) else first[:k]
+        return items, scores[items]
+
+    @cached_property
+    def _directions(self) -> tuple[np.ndarray, topk.Catalogue]:
+        X = self.model.item_vectors.astype(np.float32)
+        X = X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), np.float32(1e-12))
+        return X, topk.pack(X)
+
+    def similar(self, item: str, k: int) -> list[Recommendation]:
+        """Return what `Model.similar_items` does, from vectors that are made only once."""
+        check_k(k)
+        index = self.index(item)
+        if self.model.name == "pop":
+            return self.model.similar_items(item, k)  # which refuses
+        X, packed = self._directions
+        hidden = np.array([index], np.int32), np.array([0, 1])
+        found = topk.rank(X[index : index + 1], X, self.model.tie_rank, min(k, len(X)), hidden=hidden, packed=packed)
+        return self.model.named(found.items[0], found.scores[0], "similar")
+
+    def index(self, item: str) -> int:
+        """Return the index of an item, or fail without looking through the whole catalogue for one that is spelled alike."""
+        if (index := self.find(item)) < 0:
+            raise DataError(f"item {item!r} is not among the {len(self.model.item_ids):,} items of the model: give one that is")
+        return index

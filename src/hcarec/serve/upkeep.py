@@ -1,0 +1,105 @@
+"""What a service does when nothing is waiting, a little at a time: save states, replay users for a new model, let go of what is old."""
+
+from __future__ import annotations
+
+import time
+
+from hcarec.serve.live import Live
+from hcarec.serve.people import Person
+from hcarec.serve.policy import SECOND
+from hcarec.serve.stores.interface import Figures, Rebuilt
+
+PAGE = 32
+"""Users looked at in one go: what comes in meanwhile waits for it."""
+SAVE_AFTER_S, SAVE_FROM = 1.0, 256
+"""Unsaved states are written once there are so many of them or so long after the last time."""
+MOST_UNSAVED = 8192
+"""With more unsaved states than this, they are written even if something is waiting."""
+FIGURES_EVERY_S = 1.0
+QUIET_S = 2.0
+"""The files are rewritten after somebody was forgotten when nothing has come in for so long."""
+DAY_S = 86_400
+
+
+class Upkeep:
+    """The work of quiet moments; `step` does one piece of it."""
+
+    def __init__(self, live: Live) -> None:
+        self._live = live
+        self._keys: list[str] = []
+        self._next_retention = 0.0
+        self._retained_up_to: str | None = None
+        self._saved_at = self._figures_at = time.monotonic()
+        self.figures: Figures = live.store.figures()
+        self.rebuilt = 0
+        self.renew()
+
+    def renew(self) -> None:
+        """Begin anew because of another model: all users need states of it, those of models before the last may go."""
+        key = self._live.serving.key
+        self._keys = [key, *(other for other in self._keys if other != key)][:2]
+        self._swept_up_to: str | None = None
+        self.sweeping = self._live.serving.recurrent
+        self._dropping = True
+
+    def urgent(self) -> None:
+        """Do what must not be put off for ever."""
+        if len(self._live.unsaved) > MOST_UNSAVED:
+            self._live.save()
+
+    def step(self, quiet_s: float) -> bool:
+        """Do one piece of work, if there is any, `quiet_s` after the last job came in; say whether there may be more."""
+        now = time.monotonic()
+        live = self._live
+        if len(live.unsaved) >= SAVE_FROM or (live.unsaved and now - self._saved_at >= SAVE_AFTER_S):
+            live.save()
+            self._saved_at = now
+        elif self.sweeping:
+            self._sweep()
+        elif live.options.retains and now >= self._next_retention:
+            self._retain(now)
+        elif self._dropping:
+            self._dropping = live.store.drop_states(self._keys) > 0
+        elif self.figures.traces and quiet_s >= QUIET_S:
+            live.store.scrub()
+            self.figures = live.store.figures()
+        elif now - self._figures_at >= FIGURES_EVERY_S:
+            self.figures, self._figures_at = live.store.figures(), now
+        else:
+            live.store.settle()
+            return False
+        return True
+
+    def _sweep(self) -> None:
+        """Replay some users that have no current state."""
+        page = self._live.store.without_state(self._live.serving.key, self._swept_up_to, PAGE)
+        self._rebuild(page.users)
+        self._swept_up_to = page.after
+        self.sweeping = page.after is not None
+
+    def _rebuild(self, users: list[str]) -> None:
+        live = self._live
+        people: dict[str, Person] = {}
+        for user in users:
+            if user not in live.unsaved and (history := live.store.history(user)).version:
+                people[user] = Person(history.version, None, None, live.serving.known([event.item for event in history.events]))
+        replayed = live.replay(people)
+        rows = live.serving.to_store([person.row for person in replayed.values() if person.row is not None]) if replayed else []
+        if rows:
+            live.store.put_states([Rebuilt(user, people[user].version, live.serving.key, row) for user, row in zip(replayed, rows, strict=True)])
+        self.rebuilt += len(rows)
+
+    def _retain(self, now: float) -> None:
+        """Let go of old events of some users, having made sure that states have seen them."""
+        live, options = self._live, self._live.options
+        while live.save():
+            pass
+        if live.serving.recurrent:
+            self._rebuild(live.store.without_state(live.serving.key, self._retained_up_to, PAGE).users)
+        since = None if options.retain_days is None else int((time.time() - options.retain_days * DAY_S) * SECOND)
+        done = live.store.retain(options.retain_last, since, self._retained_up_to, PAGE)
+        if done.removed:
+            live.people.drop_logs()
+        self._retained_up_to = done.after
+        if done.after is None:
+            self._next_retention = now + options.retain_every_s

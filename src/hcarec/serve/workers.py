@@ -1,0 +1,219 @@
+"""The two threads of a service: one owns the store, one ranks. Both do together what has come in at about the same time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from hcarec.serve.inbox import Inbox
+from hcarec.serve.live import Live, Lookup
+from hcarec.serve.options import ServiceOptions
+from hcarec.serve.policy import Stamped
+from hcarec.serve.ranking import Ranked, Wish, rank_all
+from hcarec.serve.stores.errors import StoreError, StoreUnreachable
+from hcarec.serve.upkeep import Upkeep
+
+GROUP_SHARED, RANK_SHARED = 16, 6
+"""So many events, or asks, cost about as much as one."""
+IDLE_S = 0.25
+logger = logging.getLogger("hcarec.serve")
+
+Result = tuple["asyncio.Future[Any]", Any]
+"""A future, and the value or the exception that it is to get."""
+
+
+class Take(NamedTuple):
+    """Events of one caller; not begun after `deadline`."""
+
+    events: Sequence[Stamped]
+    answer: asyncio.Future[Any]
+    deadline: float
+
+
+class Find(NamedTuple):
+    """A user wanted by an ask; not begun after `deadline`."""
+
+    lookup: Lookup
+    answer: asyncio.Future[Any]
+    deadline: float
+
+
+class Call(NamedTuple):
+    """Anything else to be done with the live core; what is not `brief` does not interrupt a backup."""
+
+    work: Callable[[Live], Any]
+    answer: asyncio.Future[Any]
+    brief: bool
+
+
+class Rank(NamedTuple):
+    """A wish to be ranked; the answer comes with the seconds it waited and took."""
+
+    wish: Wish
+    answer: asyncio.Future[Any]
+    arrived: float
+
+
+def deliver(loop: asyncio.AbstractEventLoop, results: Sequence[Result]) -> None:
+    """Hand results to those who wait for them, all in one turn of the loop."""
+    loop.call_soon_threadsafe(_settle, results)
+
+
+def _settle(results: Sequence[Result]) -> None:
+    for answer, result in results:
+        if answer.done():  # given up meanwhile
+            continue
+        if isinstance(result, BaseException):
+            answer.set_exception(result)
+        else:
+            answer.set_result(result)
+
+
+class StoreThread(threading.Thread):
+    """The thread that owns the store. `down` says that the store cannot be reached; it is tried again by itself."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, begin: Callable[[], Live], options: ServiceOptions) -> None:
+        super().__init__(name="hcarec-store", daemon=True)
+        self._loop, self._begin, self._options = loop, begin, options
+        self.inbox: Inbox[Take | Find | Call] = Inbox("events", options.max_waiting_events, options.max_wait_s, GROUP_SHARED)
+        self.opened: asyncio.Future[Live] = loop.create_future()
+        self.down = False
+        self.failures = 0
+        self.upkeep: Upkeep | None = None
+        self._put_off: list[Take | Find | Call] = []
+
+    def run(self) -> None:
+        """Serve until the inbox is closed and empty; then let go of the store."""
+        try:
+            self._live = live = self._begin()
+            self.upkeep = Upkeep(live)
+        except BaseException as error:
+            return deliver(self._loop, [(self.opened, error)])
+        deliver(self._loop, [(self.opened, live)])
+        try:
+            self._serve_all(self.upkeep)
+        finally:
+            self._end()
+
+    def _serve_all(self, upkeep: Upkeep) -> None:
+        options, busy, last_job = self._options, False, time.monotonic()
+        while True:
+            timeout = 0.0 if busy else options.retry_s if self.down else IDLE_S
+            jobs = self._put_off or self.inbox.gather(options.max_group, options.gather_ms / 1000, timeout)
+            self._put_off = []
+            if jobs:
+                self._serve(jobs)
+                last_job, busy = time.monotonic(), True
+            elif self.inbox.closed:
+                return
+            try:
+                if self.down:
+                    self._live.look_up([Lookup("a user to try the store with", True)])
+                    self.down = False
+                elif self.inbox.waiting:
+                    upkeep.urgent()
+                else:
+                    busy = upkeep.step(time.monotonic() - last_job)
+            except StoreError as error:
+                self._failed(error)
+                busy = False
+            except Exception:
+                logger.exception("the upkeep of the store failed")
+                busy = False
+
+    def _serve(self, jobs: Sequence[Take | Find | Call], brief: bool = False) -> None:
+        """Do jobs: events first, as one group, then lookups, also together, then the rest."""
+        begin = time.monotonic()
+        takes = [job for job in jobs if isinstance(job, Take) and job.deadline > begin]
+        finds = [job for job in jobs if isinstance(job, Find) and job.deadline > begin]
+        if takes:
+            self._answer(takes, lambda live: _split(live.take([event for job in takes for event in job.events]), takes))
+        if finds:
+            self._answer(finds, lambda live: live.look_up([job.lookup for job in finds]))
+        self.inbox.done(sum(len(job.events) for job in takes) + len(finds), time.monotonic() - begin)
+        for job in jobs:
+            if isinstance(job, Call):
+                if brief and not job.brief:
+                    self._put_off.append(job)
+                else:
+                    self._answer([job], lambda live, job=job: [job.work(live)])  # type: ignore[misc]
+
+    def _answer(self, jobs: Sequence[Take | Find | Call], work: Callable[[Live], list[Any]]) -> None:
+        results: list[Any]
+        try:
+            results = work(self._live)
+            self.down = False
+        except BaseException as error:
+            if isinstance(error, StoreError):
+                self._failed(error)
+            results = [error] * len(jobs)
+        deliver(self._loop, list(zip((job.answer for job in jobs), results, strict=True)))
+
+    def _failed(self, error: StoreError) -> None:
+        self.failures += 1
+        if isinstance(error, StoreUnreachable):
+            if not self.down:
+                logger.warning("the store cannot be reached: %s", error)
+            self.down = True
+
+    def go_on(self, *_: int) -> None:
+        """Serve what waits, between two steps of a long call."""
+        self._serve(self.inbox.gather(self._options.max_group, 0, 0), brief=True)
+
+    def _end(self) -> None:
+        try:
+            while self._live.save():
+                pass
+            self._live.store.settle()
+        except StoreError as error:  # states are only short cuts: nothing that was acknowledged is lost
+            logger.warning("the last states could not be saved: %s", error)
+        finally:
+            self._live.store.close()
+
+
+def _split(results: Sequence[Any], takes: Sequence[Take]) -> list[Any]:
+    """Return for every caller the results of its events, or the first error among them."""
+    given = iter(results)
+    answers: list[Any] = []
+    for job in takes:
+        own = [next(given) for _ in job.events]
+        answers.append(next((result for result in own if isinstance(result, StoreError)), own))
+    return answers
+
+
+class RankThread(threading.Thread):
+    """The thread that ranks, a batch at a time."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, options: ServiceOptions) -> None:
+        super().__init__(name="hcarec-rank", daemon=True)
+        self._loop, self._options = loop, options
+        self.inbox: Inbox[Rank] = Inbox("recommendations", options.max_waiting_asks, options.max_wait_s, RANK_SHARED)
+        self.batches = self.ranked = 0
+
+    def run(self) -> None:
+        """Rank until the inbox is closed and empty."""
+        options = self._options
+        while True:
+            jobs = self.inbox.gather(options.max_batch, options.gather_ms / 1000, IDLE_S)
+            if jobs:
+                self._rank(jobs)
+            elif self.inbox.closed:
+                return
+
+    def _rank(self, jobs: Sequence[Rank]) -> None:
+        begin = time.perf_counter()
+        results: Sequence[Ranked | BaseException]
+        try:
+            results = rank_all([job.wish for job in jobs], self._options.threads)
+        except BaseException as error:
+            results = [error] * len(jobs)
+        seconds = time.perf_counter() - begin
+        self.inbox.done(len(jobs), seconds)
+        self.batches += 1
+        self.ranked += len(jobs)
+        answers = [result if isinstance(result, BaseException) else (*result, begin - job.arrived, seconds) for job, result in zip(jobs, results, strict=True)]
+        deliver(self._loop, list(zip((job.answer for job in jobs), answers, strict=True)))

@@ -1,0 +1,325 @@
+"""The parts of the live core: rows, the policy for events, ranking many asks at once, starting from a data set."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hcarec import HCAGRU, Sequences
+from hcarec.errors import ConfigError, DataError, InputError, ModelError
+from hcarec.ids import Ids
+from hcarec.models import Model
+from hcarec.recommendation import recommend
+from hcarec.serve.asking import check, understand
+from hcarec.serve.codec import Codec, Rows
+from hcarec.serve.inbox import Inbox
+from hcarec.serve.live import Known, Live, Lookup
+from hcarec.serve.messages import Ask, NewEvent, Overloaded
+from hcarec.serve.options import ServiceOptions
+from hcarec.serve.people import NOBODY
+from hcarec.serve.policy import EARLIEST, SECOND, Stamped, plan, stamp
+from hcarec.serve.ranking import Ranked, Wish, rank_all
+from hcarec.serve.seeding import histories, microseconds, seed
+from hcarec.serve.serving import Serving
+from hcarec.serve.stores.sqlite import SqliteStore
+from hcarec.serve.upkeep import Upkeep
+from live_models import data, models, quick_folder
+
+KINDS = ["hca-gru", "gru", "bpr", "pop", "random"]
+ITEMS = [f"i{n:02}" for n in range(1, 51)]
+NOW = 1_700_000_000 * SECOND
+
+
+@cache
+def serving(name: str, half: bool = False) -> Serving:
+    return Serving(models()[name], f"{name:>12}", half)
+
+
+# -- rows --------------------------------------------------------------------------------------------------------------
+
+
+@given(d=st.integers(1, 9), w_x=st.integers(1, 4), w_h=st.integers(1, 4), n=st.integers(0, 4), seed=st.integers(0, 99))
+def test_rows_go_there_and_back(d: int, w_x: int, w_h: int, n: int, seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    codec = Codec(7, d, w_x, w_h, np.float32)
+    numbers = [draw.standard_normal(shape).astype(np.float32) for shape in ((n, d), (n, w_h - 1, d), (n, d))]
+    items = draw.integers(-1, 7, (n, w_x - 1)).astype(np.int32)
+    rows = Rows(codec.decode([]).state._replace(h=numbers[0], items=items, hidden=numbers[1]), numbers[2], draw.integers(0, 2**40, n))
+    encoded = codec.encode(rows)
+    assert [len(row) for row in encoded] == [codec.size] * n
+    assert all(codec.checked(row) is row for row in encoded)
+    back = codec.decode([None, *encoded])
+    for mine, right in zip((*back.state, back.interest, back.counts), (*rows.state, rows.interest, rows.counts), strict=True):
+        np.testing.assert_array_equal(mine[1:], right)
+    assert not back.state.h[0].any() and (back.state.items[0] == -1).all() and not back.state.hidden[0].any() and back.counts[0] == 0
+
+
+def test_a_row_is_small() -> None:
+    assert Codec(10**6, 64, 5, 5, np.float32).size < 3 * 1024
+    assert Codec(10**6, 64, 5, 5, np.float32, np.float16).size < 1024
+
+
+@pytest.mark.parametrize(
+    "spoil", [lambda row: row[:-1], lambda row: row + b"\0", lambda row: b"\xff" * len(row), lambda row: row[:8] + b"\x32\0\0\0" + row[12:]]
+)
+def test_a_row_that_cannot_be_right_is_not_used(spoil: Any) -> None:
+    own = serving("hca-gru")
+    row = own.advance([None], [np.array([1, 2, 3], np.int32)])[0][0]
+    assert own.from_store(row) == row
+    assert own.from_store(spoil(row)) is None
+    assert own.from_store(None) is None
+
+
+def test_states_are_kept_apart_by_all_that_they_depend_on() -> None:
+    model = models()["hca-gru"]
+    renamed = HCAGRU(d=6, window_x=3, window_h=2).fit(data(), epochs=0)
+    renamed.item_ids = Ids.of([f"other {item}" for item in model.item_ids.texts()])
+    wider = HCAGRU(d=6, window_x=3, window_h=3).fit(data(), epochs=0)
+    made = [Serving(model, "a"), Serving(model, "b"), Serving(model, "a", True), Serving(renamed, "a"), Serving(wider, "a")]
+    assert len({each.key for each in made}) == len(made)
+    assert Serving(model, "a").key == made[0].key
+
+
+def test_half_states_are_near() -> None:
+    whole, half = serving("hca-gru"), serving("hca-gru", True)
+    assert whole.key != half.key
+    row = half.advance([None], [np.array([1, 2, 3], np.int32)])[0][0]
+    stored = half.to_store([row])[0]
+    back = half.from_store(stored)
+    assert back is not None and len(stored) < 0.7 * len(row) and back != row
+    exact, near = (half.codec.decode([each]) for each in (row, back))
+    np.testing.assert_allclose(near.interest, exact.interest, atol=1e-3)
+    np.testing.assert_array_equal(near.state.items, exact.state.items)
+    assert near.counts.tolist() == [3]
+
+
+@given(lengths=st.lists(st.integers(0, 9), min_size=1, max_size=5), cuts=st.lists(st.integers(0, 9), min_size=5, max_size=5), seed=st.integers(0, 99))
+@pytest.mark.parametrize("name", ["hca-gru", "other", "gru"])
+def test_many_users_step_as_each_alone_in_any_pieces(name: str, lengths: list[int], cuts: list[int], seed: int) -> None:
+    own, model = serving(name), models()[name]
+    assert isinstance(model, HCAGRU)
+    logs = [np.random.default_rng(seed + n).integers(0, 50, length).astype(np.int32) for n, length in enumerate(lengths)]
+    rows, _ = own.advance([None] * len(logs), [log[:cut] for log, cut in zip(logs, cuts, strict=False)])
+    rows, interest = own.advance(rows, [log[cut:] for log, cut in zip(logs, cuts, strict=False)])
+    for n, (log, row) in enumerate(zip(logs, rows, strict=True)):
+        state, right = model.state_of(log)
+        np.testing.assert_array_equal(interest[n], right)
+        found = own.codec.decode([row])
+        for mine, part in zip(found.state, state, strict=True):
+            np.testing.assert_array_equal(mine[0], part)
+
+
+def test_a_long_log_is_replayed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    own, log = serving("hca-gru"), np.arange(40, dtype=np.int32)
+    whole = own.advance([None, None], [log, log[:7]])
+    monkeypatch.setattr("hcarec.serve.serving.REPLAYED_AT_ONCE", 6)
+    pieces = own.advance([None, None], [log, log[:7]])
+    assert whole[0] == pieces[0]
+    np.testing.assert_array_equal(whole[1], pieces[1])
+
+
+# -- the policy --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("time", "stored", "corrected"),
+    [
+        (None, NOW, False),
+        (NOW - 5, NOW - 5, False),
+        (NOW + 60 * SECOND, NOW + 60 * SECOND, False),
+        (NOW + 60 * SECOND + 1, NOW, True),
+        (EARLIEST, EARLIEST, False),
+        (EARLIEST - 1, NOW, True),
+        (10**30, NOW, True),
+    ],
+)
+def test_a_time_that_cannot_be_is_corrected(time: int | None, stored: int, corrected: bool) -> None:
+    assert stamp(NewEvent("u", "i", time), NOW, 60) == Stamped("u", "i", stored, None, corrected)
+
+
+@pytest.mark.parametrize("event", [NewEvent("", "i"), NewEvent("u", "x" * 513), NewEvent("u", "i", None, ""), NewEvent("\ud800", "i")])
+def test_bad_ids_are_refused(event: NewEvent) -> None:
+    with pytest.raises(InputError):
+        stamp(event, NOW, 60)
+
+
+def test_a_plan_says_what_is_done_with_each_event() -> None:
+    events = [
+        Stamped("u", item, time, event_id, False) for item, time, event_id in [("a", 5, "1"), ("a", 6, "1"), ("?", 9, None), ("b", 9, "2"), ("b", 8, None)]
+    ]
+    found = plan(events, 5, {"0"}, lambda item: "ab".find(item))
+    assert [taken.status for taken in found.taken] == ["applied", "duplicate", "unknown_item", "applied", "late"]
+    assert (found.step, found.replay, found.last_time, len(found.add)) == ([0, 1], True, 9, 4)
+
+
+# -- ranking -----------------------------------------------------------------------------------------------------------
+
+LISTS = st.lists(st.sampled_from([*ITEMS, "unknown"]), max_size=8)
+ASKS = st.lists(
+    st.builds(
+        Ask,
+        history=LISTS,
+        visit=LISTS,
+        k=st.sampled_from([1, 3, 10, 49, 50, 10**9]),
+        hide_seen=st.booleans(),
+        allow=st.none() | st.lists(st.sampled_from([*ITEMS, "unknown"]), max_size=20),
+        deny=st.lists(st.sampled_from(ITEMS), max_size=20),
+        variety=st.sampled_from([0.0, 0.0, 0.3, 1.0]),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+def wishes(asks: list[Ask], names: list[str]) -> list[Wish]:
+    return [understand(ask, Known(serving(names[n % len(names)]), NOBODY)).wish for n, ask in enumerate(asks)]
+
+
+def plain(model: Model, ranked: Ranked) -> list[tuple[Any, float]]:
+    return [(found.item, found.score) for found in model.named(*ranked, "")]
+
+
+@given(asks=ASKS, names=st.lists(st.sampled_from(KINDS), min_size=1, max_size=2))
+def test_every_ask_gets_what_it_would_get_alone_and_from_python(asks: list[Ask], names: list[str]) -> None:
+    together = rank_all(wishes(asks, names), threads=1)
+    for wish, ask, ranked in zip(wishes(asks, names), asks, together, strict=True):
+        model = wish.serving.model
+        assert plain(model, ranked) == plain(model, rank_all([wish], threads=1)[0])
+        if not ask.variety:
+            past = [*(ask.history or ()), *ask.visit]
+            right = recommend(model, past, ask.k, hide_seen=ask.hide_seen, allow=ask.allow, deny=ask.deny, threads=1)
+            assert plain(model, ranked) == [(found.item, found.score) for found in right]
+
+
+@given(ask=ASKS.map(lambda asks: asks[0]), variety=st.sampled_from([0.05, 0.3, 0.7, 1.0]), name=st.sampled_from(["hca-gru", "bpr", "random"]))
+def test_variety_keeps_a_distance_and_never_shortens(ask: Ask, variety: float, name: str) -> None:
+    off, on = (rank_all(wishes([ask._replace(variety=value)], [name]), threads=1)[0] for value in (0.0, variety))
+    assert len(on[0]) == len(off[0]) == len(set(on[0].tolist()))
+    assert (np.diff(on[1]) <= 0).all()
+    if not len(on[0]):
+        return
+    assert on[0][0] == off[0][0]  # the best one is always there
+    pool = rank_all(wishes([ask._replace(k=max(ask.k, min(10 * ask.k, 1000)), variety=0.0)], [name]), threads=1)[0][0].tolist()
+    X = serving(name).model.item_vectors.astype(np.float64)
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    taken: list[int] = []
+    for item in pool:
+        if len(taken) < ask.k and all(1 - X[item] @ X[other] >= variety for other in taken):
+            taken.append(item)
+    rest = [item for item in pool if item not in taken]
+    assert on[0].tolist() == sorted([*taken, *rest[: ask.k - len(taken)]], key=pool.index)
+
+
+def test_asks_that_make_no_sense_are_refused() -> None:
+    for ask in (Ask("u", ["i01"]), Ask(k=0), Ask(variety=1.5), Ask(variety=float("nan")), Ask("")):
+        with pytest.raises((ConfigError, InputError)):
+            check(ask)
+    with pytest.raises(ConfigError):
+        ServiceOptions(max_batch=0)
+    with pytest.raises(ConfigError):
+        ServiceOptions(retain_days=0)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_similar_items_are_those_of_the_model(name: str) -> None:
+    own = serving(name)
+    if name == "pop":
+        with pytest.raises(ConfigError):
+            own.similar("i03", 5)
+    else:
+        assert own.similar("i03", 5) == models()[name].similar_items("i03", 5)
+    with pytest.raises(DataError):
+        own.similar("unknown\n", 5)
+
+
+def test_a_model_that_cannot_answer_is_refused() -> None:
+    with pytest.raises(ModelError):
+        Serving(HCAGRU(), "0")
+    spoiled = HCAGRU(d=6, window_x=3, window_h=2).fit(data(), epochs=0)
+    spoiled.theta["X"] = np.full_like(spoiled.theta["X"], np.nan)
+    with pytest.raises(ModelError):
+        Serving(spoiled, "0")
+
+
+# -- waiting -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_inbox_is_bounded_in_number_and_in_time() -> None:
+    inbox: Inbox[int] = Inbox("jobs", 10, max_wait_s=1.0)
+    inbox.put(1, 99)  # nothing waits: anything goes
+    with pytest.raises(Overloaded):
+        inbox.put(2)
+    assert inbox.gather(5, 0, 0) == [1] and inbox.waiting == 0
+    for job in range(10):
+        inbox.put(job)
+    with pytest.raises(Overloaded):
+        inbox.put(10)
+    assert inbox.gather(4, 0, 0) == [0, 1, 2, 3] and inbox.waiting == 6
+    inbox.done(1, 0.5)
+    with pytest.raises(Overloaded) as refused:  # six at half a second each
+        inbox.put(10)
+    assert refused.value.retry_after == pytest.approx(3.0)
+    inbox.close()
+    assert inbox.gather(99, 9, 9) == [4, 5, 6, 7, 8, 9]
+    assert inbox.gather(99, 9, 9) == []
+    with pytest.raises(Overloaded):
+        inbox.put(1)
+
+
+# -- a data set, retention ---------------------------------------------------------------------------------------------
+
+
+def test_a_data_set_is_imported_once_and_in_its_order(tmp_path: Path) -> None:
+    made = data()
+    made.save(tmp_path / "data")
+    with quick_folder() as folder:
+        store = SqliteStore(folder / "s.db")
+        assert seed(store, tmp_path / "data") == made.n_events
+        assert seed(store, tmp_path / "data") == 0
+        live = Live(store, serving("hca-gru"), ServiceOptions())
+        users = list(made.user_ids.texts())
+        for n, known in enumerate(live.look_up([Lookup(user, True) for user in users])):
+            assert isinstance(known, Known) and known.person.log is not None
+            assert known.person.log.tolist() == made[n].tolist()
+        upkeep = Upkeep(Live(store, serving("other"), ServiceOptions()))
+        assert len(store.without_state(serving("other").key).users) == made.n_users
+        while upkeep.step(0):
+            pass
+        assert store.without_state(serving("other").key).users == []
+        store.close()
+
+
+def test_times_become_microseconds() -> None:
+    assert microseconds(np.array([1, 2]), "s").tolist() == [1_000_000, 2_000_000]
+    assert microseconds(np.array([1, 2]), "us").tolist() == [1, 2]
+    assert microseconds(np.array([1999, 2000]), "ns").tolist() == [1, 2]
+    assert microseconds(np.array([1.5, 2.0]), "ms").tolist() == [1500, 2000]
+    plain = Sequences(np.array([1, 0], np.int32), np.array([0, 0, 2]), Ids.of(["a", "b"]), Ids.of(["x", "y"]))
+    assert [(user, [(event.time, event.item) for event in events]) for user, events in histories(plain)] == [("a", []), ("b", [(0, "y"), (1, "x")])]
+
+
+def test_a_current_state_outlives_retention_and_a_restart() -> None:
+    options = ServiceOptions(retain_last=2)
+    items = ITEMS[:6]
+    with quick_folder() as folder:
+        for n in (0, 2, 4):  # each round: two events, retention, a crash
+            store = SqliteStore(folder / "s.db")
+            live = Live(store, serving("hca-gru"), options)
+            live.take([Stamped("u", items[n + more], NOW + n + more, None, False) for more in (0, 1)])
+            upkeep = Upkeep(live)
+            while upkeep.step(0):
+                pass
+            assert [event.item for event in store.history("u").events] == items[n : n + 2]
+            store.close()
+        store = SqliteStore(folder / "s.db")
+        known = Live(store, serving("hca-gru"), options).look_up([Lookup("u")])[0]
+        assert isinstance(known, Known)
+        right = serving("hca-gru").advance([None], [serving("hca-gru").known(items)])[0][0]
+        assert known.person.row == right  # it has seen all six, of which two are kept
+        store.close()
