@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import secrets
 import time
@@ -65,13 +66,14 @@ class Watch:
 
     def __init__(self, site: Site, inner: ASGIApp) -> None:
         self._site, self._inner = site, inner
+        self._start, self._count = secrets.token_hex(4), itertools.count(1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._inner(scope, receive, send)
         began, status = time.perf_counter(), 0
         given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
-        name = given if REQUEST_ID.fullmatch(given) else secrets.token_hex(8).encode()
+        name = given if REQUEST_ID.fullmatch(given) else f"{self._start}-{next(self._count)}".encode()
         scope["request_id"] = name.decode()
 
         async def sending(message: Message) -> None:

@@ -22,7 +22,8 @@ from hcarec.serve.stores.sqlite import SqliteStore
 
 ROUNDS = 20
 """How often events are tried again when another server was quicker."""
-SAVED_AT_ONCE = 512
+SAVED_AT_ONCE = 128
+"""States written in one go: events that come in meanwhile wait for it."""
 
 
 class Lookup(NamedTuple):

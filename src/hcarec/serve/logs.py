@@ -15,6 +15,8 @@ import msgspec
 
 MOST_WAITING = 10_000
 """Lines that may wait to be written; more are dropped and counted."""
+GATHER = 0.05
+"""Seconds for which lines are gathered and then written at once, so that the writer seldom takes its turn from the requests."""
 
 
 class Log:
@@ -46,6 +48,8 @@ class Log:
     def _write(self) -> None:
         while not self._closed or self._waiting:
             self._wake.wait()
+            if not self._closed:
+                time.sleep(GATHER)
             self._wake.clear()
             lines = []
             while self._waiting:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -33,30 +34,33 @@ class Metrics:
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         GCCollector(registry=self.registry)
-        self._known: dict[tuple[str, str, int], Any] = {}
+        self._known: dict[tuple[Any, tuple[object, ...]], Any] = {}
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a request."""
-        # Looking a child up by its labels costs more than the observation: hence the dictionary, which stays as small as they are few.
-        child = self._known.get((method, route, status))
-        if child is None:
-            child = self._known[method, route, status] = self._seconds.labels(method, route, str(status))
-        child.observe(seconds)
+        self._child(self._seconds, method, route, status).observe(seconds)
 
     def taken(self, statuses: Iterable[str]) -> None:
         """Count events."""
-        for status in statuses:
-            self._events.labels(status).inc()
+        for status, n in collections.Counter(statuses).items():
+            self._child(self._events, status).inc(n)
 
     def recommended(self, basis: str, degraded: bool, seconds: dict[str, float]) -> None:
         """Count a recommendation."""
-        self._answers.labels(basis, str(degraded).lower()).inc()
+        self._child(self._answers, basis, "true" if degraded else "false").inc()
         for part, value in seconds.items():
-            self._parts.labels(part).observe(value)
+            self._child(self._parts, part).observe(value)
 
     def refused(self, code: str) -> None:
         """Count a refusal."""
-        self._refused.labels(code).inc()
+        self._child(self._refused, code).inc()
+
+    def _child(self, of: Any, *labels: object) -> Any:
+        """Return the figure with some labels; to look it up by them costs more than to count, and they are few: hence the dictionary."""
+        child = self._known.get((of, labels))
+        if child is None:
+            child = self._known[of, labels] = of.labels(*map(str, labels))
+        return child
 
     def text(self) -> bytes:
         """Return everything in the format of Prometheus."""
