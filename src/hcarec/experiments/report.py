@@ -63,14 +63,13 @@ class Report:
     def document(self) -> Document:
         """Put the report together; what has not been run is left out."""
         sections = [self._verdicts(), self._data(), self._methods(), self._widths(), self._complete(), self._attention(), self._learning(), self._why()]
-        used = list({record["key"]: record for found in self.records.values() for record in found}.values())
         hours = sum(record["seconds_here"] for record in self.all_records) / 3600
         lead = (
             f"The experiments of the HCA-GRU paper on {len(self.data)} data sets: {len(self.all_records)} runs of training, {hours:.1f} hours of one core. "
             f"d = {self.settings.d}, learning rate {self.settings.learning_rate:g}, lambda {self.settings.l2:g}, {self.settings.epochs} epochs, each evaluated "
             "over the whole catalogue. Figures are percent: mean ± standard deviation over runs that differ in the seed."
         )
-        return Document("The paper's experiments", lead, [one for one in sections if one is not None and one.blocks], _facts(used or self.all_records))
+        return Document("The paper's experiments", lead, [one for one in sections if one is not None and one.blocks], _facts(self.all_records))
 
     # -- sections ------------------------------------------------------------------------------------------------
 
@@ -293,7 +292,7 @@ def _facts(records: list[dict[str, Any]]) -> list[tuple[str, str]]:
     seeds = sorted({record["seed"] for record in records})
     facts = [
         ("runs", f"{len(records)}, seeds {', '.join(map(str, seeds))}"),
-        ("time", f"{hours:.1f} hours of one core (of interrupted runs the last attempt)"),
+        ("time", f"{hours:.1f} hours of one core by the clock on the wall (of interrupted runs the last attempt)"),
         ("machine", "; ".join(machines)),
     ]
     return [*facts, ("versions", "; ".join(versions)), ("commit", ", ".join(commits))]
