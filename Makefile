@@ -4,7 +4,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test soak check fix bench docs clean
+.PHONY: setup demo test soak check fix bench docs site clean
 .DELETE_ON_ERROR:
 
 setup: $(STAMP)
@@ -26,7 +26,7 @@ test: setup
 	$(PY) -m pytest -n auto -m 'not soak'
 
 soak: setup
-	$(PY) -m pytest -m soak
+	$(PY) -m pytest -n 2 --dist worksteal -m soak
 
 check: setup
 	$(PY) -m ruff check .
@@ -39,11 +39,21 @@ fix: setup
 	$(PY) -m ruff format .
 
 bench: setup
-	for each in $(filter-out benchmarks/machine.py,$(wildcard benchmarks/*.py)); do $(PY) $$each --output benchmarks/results/$$(basename $$each .py).json || exit 1; done
+	for each in $(filter-out benchmarks/machine.py benchmarks/open_loop.py,$(wildcard benchmarks/*.py)); do $(PY) $$each --output benchmarks/results/$$(basename $$each .py).json || exit 1; done
 
 docs: setup
 	$(PY) docs/make_commands.py
+	$(PY) docs/make_python.py
+	$(PY) docs/make_http.py
 	$(PY) docs/make_benchmarks.py
+	$(PY) docs/make_reliability.py
+	$(PY) docs/make_drawings.py
+	$(PY) docs/make_parts.py
+	$(PY) docs/make_tutorial.py
+
+# A broken link or a page that is missing ends it.
+site: setup
+	$(PY) docs/make_site.py
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist site .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from service_process import Forks, Starter
 
 settings.register_profile("hcarec", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("hcarec")
@@ -59,6 +61,22 @@ def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
         return code, out, err
 
     return run
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[Forks]:
+    """Return a process that starts services quickly."""
+    if sys.platform != "linux":
+        pytest.skip("processes are watched through /proc, which only Linux has")
+    with Forks() as made:
+        yield made
+
+
+@pytest.fixture
+def starter(forks: Forks, tmp_path: Path) -> Iterator[Starter]:
+    """Start services, as processes that can be killed."""
+    with Starter(forks, tmp_path) as made:
+        yield made
 
 
 def rows(data: object) -> list[tuple[object, object, object]]:

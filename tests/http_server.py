@@ -6,13 +6,14 @@ import asyncio
 import io
 import json
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import httpx
 
+from hcarec import HCAGRU, synthetic
 from hcarec.serve.handlers import Site
 from hcarec.serve.keys import Keys
 from hcarec.serve.limits import Limits
@@ -29,9 +30,18 @@ class Running:
     url: str
 
     def __init__(
-        self, model: Path, store: Path, *, keys: Path | None = None, backups: Path | None = None, limits: Limits | None = None, **options: Any
+        self,
+        model: Path,
+        store: Path,
+        *,
+        keys: Path | None = None,
+        backups: Path | None = None,
+        limits: Limits | None = None,
+        beside: Sequence[Path] = (),
+        **options: Any,
     ) -> None:
         self._given = model, store, keys, backups
+        self._beside = beside
         self._limits, self._options = limits or Limits(rate=0), ServiceOptions(**options)
         self.written = io.BytesIO()
         self._up = threading.Event()
@@ -59,7 +69,7 @@ class Running:
 
     async def _serve(self) -> None:
         model, store, keys, backups = self._given
-        service = await Service.open(model, str(store), data=None, options=self._options)
+        service = await Service.open(model, str(store), data=None, options=self._options, beside=self._beside)
         log = Log(stream=self.written)
         try:
             with bind("127.0.0.1", 0) as listening:
@@ -88,3 +98,18 @@ class Running:
     def lines(self) -> list[dict[str, Any]]:
         """Return what the log holds by now."""
         return [json.loads(line) for line in self.written.getvalue().splitlines()]
+
+
+def small_model(folder: Path) -> Path:
+    """Write a small model into a folder, as `model`; return the folder."""
+    HCAGRU(d=4, window_x=2, window_h=2).fit(synthetic(users=30, items=40, mean_length=8), epochs=1, seed=1).save(folder / "model")
+    return folder
+
+
+def problem(answer: httpx.Response) -> tuple[int, str]:
+    """Return status and code of a refusal, which always has the same shape."""
+    said = answer.json()
+    assert set(said) == {"error"}
+    assert set(said["error"]) == {"code", "message"}
+    assert "\n" not in said["error"]["message"]
+    return answer.status_code, said["error"]["code"]

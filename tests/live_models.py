@@ -55,6 +55,8 @@ def quick_folder() -> Iterator[Path]:
 class Shared:
     """A store of which a server does not know that nobody else writes to it; `before_commit` runs before each commit."""
 
+    exclusive = False
+
     def __init__(self, store: SqliteStore) -> None:
         self._store = store
         self.before_commit: Any = None
@@ -71,7 +73,7 @@ class Shared:
 @asynccontextmanager
 async def running(folder: Path, store: Any, name: str = "hca-gru", **options: Any) -> AsyncIterator[Service]:
     """Run a service by a model of that name."""
-    service = await Service.open(saved(folder, name), store, options=ServiceOptions(**options))
+    service = await Service.open(saved(folder, name), store, options=ServiceOptions(**{"store_apart": False} | options))
     try:
         yield service
     finally:

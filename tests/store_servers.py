@@ -16,8 +16,8 @@ DURABLE = ("--appendonly", "yes", "--appendfsync", "always")
 class Server:
     """A server process that can be stopped, started again on its files, killed or frozen."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
-        binary = shutil.which("valkey-server") or shutil.which("redis-server")
+    def __init__(self, folder: Path, *options: str, binary: str | None = None) -> None:
+        binary = binary or shutil.which("valkey-server") or shutil.which("redis-server")
         if binary is None:
             pytest.skip("neither valkey-server nor redis-server is installed")
         pytest.importorskip("redis", reason="the package redis is not installed")

@@ -13,8 +13,8 @@ import hcarec
 
 SOURCE = Path(hcarec.__file__).parent
 LAYERS = [
-    ("errors", "atomic"),
-    ("config", "ids"),
+    ("errors", "atomic", "hardware"),
+    ("compiled_cache", "config", "ids"),
     ("sequences", "ties", "metrics"),
     ("ops", "data"),
     ("topk", "terminal_plots", "plots"),
@@ -23,7 +23,7 @@ LAYERS = [
     ("checkpoint", "evaluation", "recommendation", "plan"),
     ("training", "explanation"),
     ("parallel",),
-    ("experiments", "serve"),
+    ("experiments", "serve", "doctor"),
     ("cli",),
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import hcarec as hcarec_package
 from conftest import REPOSITORY
 
 PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
@@ -42,8 +43,80 @@ def test_the_command_page_is_up_to_date() -> None:
     assert (REPOSITORY / "docs" / "commands.md").read_text() == maker("make_commands").page(), "run make docs"
 
 
-def test_the_page_of_benchmarks_is_what_the_results_say() -> None:
-    assert (REPOSITORY / "docs" / "benchmarks.md").read_text() == maker("make_benchmarks").page(), "run make docs"
+@pytest.mark.parametrize("name", ["benchmarks", "python", "http"])
+def test_pages_that_are_made_are_up_to_date(name: str) -> None:
+    assert (REPOSITORY / "docs" / f"{name}.md").read_text() == maker(f"make_{name}").page(), "run make docs"
+
+
+def test_parts_that_are_made_are_up_to_date() -> None:
+    made = maker("make_parts").pages()
+    assert REPOSITORY / "README.md" in made
+    for path, text in made.items():
+        assert path.read_text() == text, f"{path.name}: run make docs"
+
+
+def test_drawings_are_up_to_date() -> None:
+    drawings = maker("make_drawings")
+    for name, draw in drawings.DRAWINGS.items():
+        assert (drawings.IMAGES / name).read_text() == draw(), f"{name}: run make docs"
+        assert "prefers-color-scheme: dark" in draw()
+
+
+def test_every_public_name_is_documented() -> None:
+    written = (REPOSITORY / "docs" / "python.md").read_text()
+    for name in hcarec_package.__all__:
+        assert f"\n### {name}\n" in written, f"{name} is not in docs/python.md"
+
+
+def test_every_request_is_documented() -> None:
+    from hcarec.serve.operations import OPERATIONS
+
+    written = (REPOSITORY / "docs" / "http.md").read_text()
+    for one in OPERATIONS:
+        assert f"### {one.method} {one.path}\n" in written, f"{one.method} {one.path} is not in docs/http.md: run make docs"
+
+
+def test_the_tutorial_does_what_it_says() -> None:
+    tutorial = maker("make_tutorial")
+    page = tutorial.PAGE.read_text()
+    written = dict(tutorial.outputs(page))
+    assert any(command.startswith("hcarec serve") for command in written)
+    assert any(command.startswith("curl") for command in written)
+    for command, found in tutorial.outputs(tutorial.performed(page)):
+        assert written[command] == found, f"what '{command}' prints has changed: run make docs"
+
+
+def test_the_readme_is_short_and_its_results_are_the_reports() -> None:
+    readme = (REPOSITORY / "README.md").read_text()
+    assert len(readme.splitlines()) < 150
+    parts, report, checked = maker("make_parts"), (REPOSITORY / "docs" / "results" / "report.md").read_text(), 0
+    for name, found in parts.runs("validation", "ndcg@20").items():
+        section = report.partition(f"**{name}, validation**")[2].partition("gain over GRU")[0]
+        for method in ("BPR", "GRU", "HCA-GRU-x5-h5"):
+            mean = f"{100 * sum(found[method]) / len(found[method]):.3f}"
+            rows = [line for line in section.splitlines() if line.startswith(f"| {method} ")]
+            assert not rows or any(mean in row for row in rows), f"{name}, {method}: {mean} is not in docs/results/report.md"
+            checked += len(rows)
+    assert checked >= 20
+
+
+def test_what_the_pages_say_about_the_results_is_so() -> None:
+    table = maker("make_parts").results()
+    best = {row.split("|").index(next(cell for cell in row.split("|") if "**" in cell)) for row in table.splitlines()[2:]}
+    assert len(best) == 4, "docs/faq.md says that each of the four methods is best somewhere, and README.md that none is everywhere"
+
+
+def test_the_site_builds_strictly_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+    pytest.importorskip("zensical", reason="the extra docs is not installed")
+    assert maker("make_site").build(tmp_path / "site") == []
+    assert (tmp_path / "site" / "tutorial" / "index.html").is_file()
+
+
+def test_a_broken_link_or_a_foreign_script_fails_the_site(tmp_path: Path) -> None:
+    site = maker("make_site")
+    (tmp_path / "index.html").write_text('<a href="nowhere/">x</a><script src="https://example.org/x.js"></script><a href="https://example.org/">y</a>')
+    assert [fault.partition(" ")[2] for fault in site.broken(tmp_path)] == ["links to nowhere/, which is not there"]
+    assert len(site.elsewhere(tmp_path)) == 1
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
@@ -64,8 +137,8 @@ def test_python_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 def test_shell_examples_name_real_commands_and_options(page: Path) -> None:
     commands = maker("make_commands").commands()
-    for line in re.findall(r"^ {4}hcarec (.+)$", page.read_text(), flags=re.MULTILINE):
-        name, *words = line.partition("#")[0].split()
+    for line in re.findall(r"^(?: {4}|\$ )hcarec (.+)$", page.read_text(), flags=re.MULTILINE):
+        name, *words = re.split(r" [#|&]", line)[0].split()
         assert name in commands, line
         known = {option for parameter in commands[name].params for option in (*parameter.opts, *parameter.secondary_opts)}
         for word in words:

@@ -70,7 +70,7 @@ def test_values_and_gradients_over_all_widths(w_x: int, w_h: int, dtype: Any) ->
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("d", [1, 2, 7, 8, 13, 16, 20, 24, 31, 33, 40, 50, 64, 65])
+@pytest.mark.parametrize("d", [1, 2, 3, 7, 8, 13, 16, 20, 24, 31, 33, 40, 50, 64, 65])
 def test_values_and_gradients_over_sizes(d: int, dtype: Any) -> None:
     check_gradients(12, d, 5, 4, dtype, seed=d)
 

@@ -19,8 +19,7 @@ from typing import Any
 import httpx
 import pytest
 
-from hcarec import HCAGRU, Sequences, load, recommend, synthetic
-from hcarec.serve import numba_cache
+from hcarec import GRU, HCAGRU, Sequences, load, recommend, synthetic
 from hcarec.serve.recall import measure
 from hcarec.serve.server import is_loopback
 
@@ -196,18 +195,22 @@ def test_a_key_is_printed_once_and_opens_the_door(command: Command, folder: Path
         assert client.post("/v1/recommend", json={}, headers={"Authorization": f"Bearer {key}"}).status_code == 200
 
 
-def test_a_place_for_compiled_code_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
-    assert numba_cache.ensure_cache() is None
-    blocked = tmp_path / "file"
-    blocked.write_text("in the way")
-    monkeypatch.setattr(numba_cache, "usual", lambda: (blocked / "ops", blocked / "numba"))
-    said = numba_cache.ensure_cache()
-    assert said is not None and "NUMBA_CACHE_DIR" in said
-    made = Path(os.environ["NUMBA_CACHE_DIR"])
-    assert made.is_dir()
-    assert made.stat().st_mode & 0o777 == 0o700
-    assert numba_cache.ensure_cache() is None  # what is set stays
+def test_models_beside_it_are_named(folder: Path, data: Sequences, tmp_path: Path) -> None:
+    GRU(d=4).fit(data, epochs=1, seed=2).save(tmp_path / "gru")
+    with (
+        serving(folder, "--beside", tmp_path / "gru", "--beside", folder, "--store", tmp_path / "s.sqlite", "--port", 0) as (_, address, said),
+        httpx.Client(base_url=address, verify=False, timeout=60) as client,
+    ):
+        assert re.match(r"beside it, by name: gru, GRU \(model [0-9a-f]{12}\)$", said[1])
+        assert said[2].startswith("beside it, by name: model-2, HCA-GRU-x3-h2")
+        assert [card["name"] for card in client.get("/v1/models").json()["models"]] == ["model", "gru", "model-2"]
+        assert client.get("/").headers["content-type"].startswith("text/html")
+
+
+def test_a_model_beside_it_that_is_none_is_refused(command: Command, folder: Path, tmp_path: Path) -> None:
+    code, _, err = command("serve", folder, "--beside", tmp_path / "missing", "--store", tmp_path / "s.sqlite", "--port", 0)
+    assert code == 2
+    assert "missing' is not a model folder" in err and len(err.splitlines()) == 1
 
 
 def test_the_index_finds_everything(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
@@ -26,6 +27,7 @@ from hcarec.serve.serving import Serving
 from hcarec.serve.stores.sqlite import SqliteStore
 from hcarec.serve.upkeep import Upkeep
 from live_models import Shared, models, quick_folder
+from soak_counts import counting
 
 USERS = "abc"
 ITEMS = [*(f"i{n:02}" for n in range(12)), "unknown", "é\n\0"]
@@ -43,6 +45,7 @@ class AgainstReplay(RuleBasedStateMachine):
 
     folder: Path
     numbers: Iterator[int]
+    counts: Counter[str]
 
     @initialize(servers=st.sampled_from([1, 1, 2]), name=st.sampled_from(["hca-gru", "gru", "bpr"]), cached=st.sampled_from([1, 100]))
     def begin(self, servers: int, name: str, cached: int) -> None:
@@ -112,6 +115,19 @@ class AgainstReplay(RuleBasedStateMachine):
         self.servers[number].switch(serving(name))
         self.upkeeps[number].renew()
 
+    @rule(user=st.sampled_from(USERS), event_id=st.sampled_from("1234567"), number=st.integers(0, 1), looked_at=st.booleans())
+    def retract(self, user: str, event_id: str, number: int, looked_at: bool) -> None:
+        if looked_at:  # so that servers have something in memory
+            self.states(number, [user], True)
+            self.states(number + 1, [user], False)
+        log = self.logs.get(user, [])
+        left = [event for event in log if event[3] != event_id]
+        assert self.live(number).retract(user, event_id) == len(log) - len(left)
+        if log:
+            self.logs[user] = left
+        if looked_at:
+            self.states(number + 1, [user], True)
+
     @rule(user=st.sampled_from(USERS), number=st.integers(0, 1), looked_at=st.booleans())
     def forget(self, user: str, number: int, looked_at: bool) -> None:
         if looked_at:  # so that servers have something in memory
@@ -155,7 +171,8 @@ class AgainstReplay(RuleBasedStateMachine):
         if known.person.log is not None:
             assert known.person.log.tolist() == items
         if isinstance(model, HCAGRU):
-            found = known.serving.codec.decode([known.person.row])
+            rows, _ = known.serving.advance([known.person.row], [np.array(known.person.tail, np.int32)])
+            found = known.serving.codec.decode(rows)
             state, interest = model.state_of(items)
             assert found.counts.tolist() == [len(items)]
             for mine, right in zip((*found.state, found.interest), (*state, interest), strict=True):
@@ -184,14 +201,20 @@ class AgainstReplay(RuleBasedStateMachine):
                 assert [event.item for event in self.store.history(user).events] == self.history(user)
             self.store.check()
             self.store.close()
+            self.counts["sequences"] += 1
+            self.counts["events"] += self.count
             for file in self.folder.glob(f"{self.path.name}*"):
                 file.unlink()
 
 
-@pytest.mark.parametrize("examples", [pytest.param(25, id="some"), pytest.param(10_000, id="many", marks=pytest.mark.soak)])
-def test_any_sequence_equals_a_plain_replay(examples: int) -> None:
+PARTS, EXAMPLES = 4, 2600
+"""The long run is cut into parts that can run side by side, each with a seed of its own."""
+
+
+@pytest.mark.parametrize("part", [pytest.param(None, id="some"), *(pytest.param(part, id=f"many-{part}", marks=pytest.mark.soak) for part in range(PARTS))])
+def test_any_sequence_equals_a_plain_replay(part: int | None) -> None:
     assert EARLIEST < NOW
-    with quick_folder() as folder:
-        machine = type("Test", (AgainstReplay,), {"folder": folder, "numbers": itertools.count()})
-        rules = settings(max_examples=examples, stateful_step_count=50, suppress_health_check=list(HealthCheck), deadline=None)
-        run_state_machine_as_test(machine, settings=rules)
+    with quick_folder() as folder, counting(f"sequences.{part}", part is not None) as counts:
+        machine = type("Test", (AgainstReplay,), {"folder": folder, "numbers": itertools.count(), "counts": counts})
+        rules = settings(max_examples=25 if part is None else EXAMPLES, stateful_step_count=50, suppress_health_check=list(HealthCheck), deadline=None)
+        run_state_machine_as_test(seed(part or 0)(machine), settings=rules)

@@ -51,6 +51,10 @@ class Failing(SqliteStore):
         self._trouble()
         return super().commit(*given)
 
+    def retract(self, *given: Any) -> Any:
+        self._trouble()
+        return super().retract(*given)
+
 
 def failing(path: str, shared: bool) -> tuple[Failing, Callable[[], Any]]:
     """Return a store, and what opens it: a function to be called in the thread that will own it."""
@@ -68,6 +72,25 @@ def failing(path: str, shared: bool) -> tuple[Failing, Callable[[], Any]]:
         return Shared(made[0]) if shared else made[0]
 
     return Now(), begin  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("error", [StoreUnreachable("gone"), StoreFull("full")])
+def test_a_removal_that_fails_leaves_answers_right(error: Exception, folder: Path, store: str) -> None:
+    at, begin = failing(f"{store}-{type(error).__name__}", False)
+
+    async def work() -> None:
+        async with running(folder, begin, retry_s=0.1) as service:
+            await service.take([NewEvent("u", "i01", None, "1"), NewEvent("u", "i02", None, "2")])
+            at.error = error
+            with pytest.raises(type(error)):
+                await service.retract("u", "2")
+            at.error = None
+            await until(lambda: service.ready() is None)
+            assert (await service.recommend(Ask("u"))).items == recommend(models()["hca-gru"], ["i01", "i02"], 20)
+            assert [await service.retract("u", "2"), await service.retract("u", "2")] == [1, 0]
+            assert (await service.recommend(Ask("u"))).items == recommend(models()["hca-gru"], ["i01"], 20)
+
+    run(work())
 
 
 @pytest.mark.parametrize("shared", [False, True])

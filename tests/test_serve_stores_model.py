@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from hcarec.serve.stores import open_store
 from hcarec.serve.stores.interface import Change, Event, Loaded, Rebuilt, Store, Wanted
 from hcarec.serve.stores.sqlite import SqliteStore
+from live_models import quick_folder
+from soak_counts import counting
 from store_servers import DURABLE, Server
 
 M = "model-a"
@@ -22,10 +24,11 @@ Opener = Callable[[int], Store]
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("redis"), *DURABLE)
-    yield server
-    server.stop()
+def server() -> Iterator[Server]:
+    with quick_folder() as folder:
+        server = Server(folder, *DURABLE)
+        yield server
+        server.stop()
 
 
 USERS, MODELS = st.sampled_from("abc"), st.sampled_from([M, "b"])
@@ -37,6 +40,7 @@ class AgainstAModel(RuleBasedStateMachine):
 
     opener: Opener
     numbers: Iterator[int]
+    counts: Counter[str]
 
     @initialize()
     def begin(self) -> None:
@@ -85,6 +89,17 @@ class AgainstAModel(RuleBasedStateMachine):
         assert self.store.put_states([Rebuilt(user, version, model, state)]) == [fits]
         if fits:
             self.states[user, model] = (version, state)
+
+    @rule(user=USERS, event_id=st.sampled_from("1234"))
+    def retract(self, user: str, event_id: str) -> None:
+        left = [event for event in self.logs.get(user, []) if event[3] != event_id]
+        held = len(left) < len(self.logs.get(user, []))
+        assert self.store.retract(user, event_id) == held
+        if held:
+            self.logs[user] = left
+            version = self.store.load([Wanted(user)], M)[0].version
+            assert version > self.newest
+            self.newest = self.versions[user] = version
 
     @rule(user=USERS, scrub=st.booleans())
     def forget(self, user: str, scrub: bool) -> None:
@@ -137,18 +152,15 @@ class AgainstAModel(RuleBasedStateMachine):
         if hasattr(self, "store"):
             self.store.check()
             self.store.close()
-
-
-def run(opener: Opener, examples: int) -> None:
-    test = type("Test", (AgainstAModel,), {"opener": staticmethod(opener), "numbers": itertools.count()})
-    run_state_machine_as_test(test, settings=settings(max_examples=examples, stateful_step_count=20, suppress_health_check=list(HealthCheck), deadline=None))
+            self.counts["sequences"] += 1
 
 
 @pytest.mark.parametrize("examples", [pytest.param(12, id="some"), pytest.param(2000, id="many", marks=pytest.mark.soak)])
 @pytest.mark.parametrize("kind", ["sqlite", "redis"])
-def test_any_sequence_equals_a_plain_model(kind: str, examples: int, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    if kind == "sqlite":
-        run(lambda n: open_store(str(tmp_path / f"{n}.db")), examples)
-    else:
-        server = request.getfixturevalue("server")
-        run(lambda n: open_store(server.url, prefix=f"{tmp_path}{n}:"), examples)
+def test_any_sequence_equals_a_plain_model(kind: str, examples: int, request: pytest.FixtureRequest) -> None:
+    with quick_folder() as folder, counting(f"store_sequences.{kind}", examples > 100) as counts:
+        server = request.getfixturevalue("server") if kind == "redis" else None
+        opener: Opener = lambda n: open_store(str(folder / f"{n}.db")) if server is None else open_store(server.url, prefix=f"{folder}{n}:")  # noqa: E731
+        test = type("Test", (AgainstAModel,), {"opener": staticmethod(opener), "numbers": itertools.count(), "counts": counts})
+        rules = settings(max_examples=examples, stateful_step_count=20, suppress_health_check=list(HealthCheck), deadline=None)
+        run_state_machine_as_test(test, settings=rules)

@@ -1,4 +1,4 @@
-"""What only the SQLite store has to stand: sudden death, a full disk, flipped bits, a second owner, traces in its file."""
+"""What only the SQLite store has to stand: a full disk, flipped bits, a second owner, traces in its file."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import contextlib
 import os
 import random
 import shutil
-import signal
 import sqlite3
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +20,7 @@ from hcarec.serve.stores.errors import StoreBusy, StoreDamaged, StoreError, Stor
 from hcarec.serve.stores.interface import Change, Event, Rebuilt, Wanted
 from hcarec.serve.stores.sqlite import SqliteStore
 from hcarec.serve.stores.sqlite_backup import restore
+from soak_counts import counting
 
 M = "model"
 
@@ -182,6 +181,12 @@ def flip(path: Path, dice: random.Random) -> None:
 
 @pytest.mark.parametrize("count", [pytest.param(60, id="some"), pytest.param(3000, id="many", marks=pytest.mark.soak)])
 def test_a_flipped_bit_never_changes_an_answer(path: Path, tmp_path: Path, count: int) -> None:
+    with counting("store_bits", count > 1000) as counts:
+        counts.update(after_flips(path, tmp_path, count))
+        assert counts["said"] and counts["state absent"], counts
+
+
+def after_flips(path: Path, tmp_path: Path, count: int) -> Counter[str]:
     store = filled(path, users=60)
     told, states = answers(store, 60)
     store.close()
@@ -202,87 +207,7 @@ def test_a_flipped_bit_never_changes_an_answer(path: Path, tmp_path: Path, count
             outcomes["state absent" if found_states != states else "harmless"] += 1
         for beside in tmp_path.glob(f"{n}.db*"):
             beside.unlink()
-    assert outcomes["said"] and outcomes["state absent"], outcomes
-
-
-# -- sudden death ------------------------------------------------------------------------------------------------
-
-CHILD = """
-import os, random, sys
-from hcarec.serve.stores.interface import Change, Event, Wanted
-from hcarec.serve.stores.sqlite import SqliteStore
-path, round, pages = sys.argv[1], sys.argv[2], int(sys.argv[3])
-store = SqliteStore(path, checkpoint_pages=pages)
-random.seed(round)
-os.write(1, b"ready\\n")
-for n in range(100000):
-    users = random.sample(range(50), 5)
-    loaded = store.load([Wanted(f"u{u}") for u in users], "m")
-    events = [[Event(random.randrange(100), "x", f"{round}-{n}-{u}")] for u in users]
-    assert all(store.commit([Change(f"u{u}", l.version, e, "m", b"%d" % (l.n_events + 1)) for u, l, e in zip(users, loaded, events)]))
-    os.write(1, "".join(f"{u} {round}-{n}-{u}\\n" for u in users).encode())
-"""
-
-
-def killed(path: Path, round: int, dice: random.Random, checkpoint_pages: int) -> list[tuple[str, str]]:
-    """Run a writer, kill it at a random moment, and return the (user, event id) that it had acknowledged."""
-    child = subprocess.Popen([sys.executable, "-c", CHILD, str(path), str(round), str(checkpoint_pages)], stdout=subprocess.PIPE)
-    assert child.stdout is not None and child.stdout.readline() == b"ready\n"
-    time.sleep(dice.random() * 0.1)
-    child.send_signal(signal.SIGKILL)
-    out = child.stdout.read().decode()
-    child.stdout.close()
-    child.wait()
-    lines = out[: out.rfind("\n") + 1].splitlines()
-    return [(f"u{line.split()[0]}", line.split()[1]) for line in lines]
-
-
-@pytest.mark.parametrize("rounds", [pytest.param(5, id="some"), pytest.param(150, id="many", marks=pytest.mark.soak)])
-def test_no_acknowledged_event_is_lost_or_doubled_by_kill_9(path: Path, rounds: int) -> None:
-    dice = random.Random(rounds)
-    acknowledged: list[tuple[str, str]] = []
-    for round in range(rounds):
-        acknowledged += killed(path, round, dice, dice.choice([10, 1000]))
-        store = SqliteStore(path)
-        store.check()
-        logs = {user: [event.event_id for event in store.history(user).events] for user in store.users().users}
-        for user, loaded in zip(logs, store.load([Wanted(user) for user in logs], "m"), strict=True):
-            assert loaded.state == str(len(logs[user])).encode(), "state and log are of one transaction"
-            assert len(logs[user]) == len(set(logs[user]))
-        store.close()
-        held = {(user, event_id) for user, ids in logs.items() for event_id in ids}
-        assert held >= set(acknowledged)
-    assert len(acknowledged) > 10 * rounds
-
-
-def test_a_lost_or_damaged_wal_is_said(path: Path, tmp_path: Path) -> None:
-    dice = random.Random(3)
-    for round in range(5):
-        acknowledged = killed(path, round, dice, 100_000)
-        wal = path.with_name(path.name + "-wal")
-        if acknowledged and wal.stat().st_size > 20_000:
-            break
-        SqliteStore(path).close()
-    else:
-        pytest.fail("no run left a WAL behind")
-    content = wal.read_bytes()
-    wal.unlink()
-    with pytest.raises(StoreDamaged, match="lost acknowledged"):
-        SqliteStore(path, verify=False)
-    outcomes: Counter[str] = Counter()
-    database = path.read_bytes()
-    for _ in range(10):
-        path.write_bytes(database)
-        wal.write_bytes(content)
-        flip(wal, dice)
-        try:
-            with contextlib.closing(SqliteStore(path)) as store:
-                for user, event_id in acknowledged:
-                    assert store.load([Wanted(user, [event_id])], "m")[0].duplicates == {event_id}
-                outcomes["right"] += 1
-        except StoreDamaged:
-            outcomes["said"] += 1
-    assert outcomes["said"], outcomes
+    return outcomes
 
 
 # -- a full disk -------------------------------------------------------------------------------------------------

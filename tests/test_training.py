@@ -230,7 +230,9 @@ def test_ctrl_c_keeps_the_work(stored: Path, tmp_path: Path) -> None:
     done = subprocess.run(command(stored, tmp_path / "whole"), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     with subprocess.Popen([*command(stored, tmp_path / "cut"), "--set", "epochs=100000"], stderr=subprocess.PIPE, text=True) as run:
-        time.sleep(4)
+        end = time.monotonic() + 60
+        while not (tmp_path / "cut" / "checkpoint" / "checkpoint.json").exists() and time.monotonic() < end:
+            time.sleep(0.05)
         run.send_signal(signal.SIGINT)
         _, error = run.communicate(timeout=60)
     assert run.returncode == 130, error

@@ -2,7 +2,7 @@
 
     model.safetensors   the parameters, by the paper's letters
     model.json          schema, configuration, data fingerprint, protocol, metrics, versions, a hash of every other file
-    items.parquet       the catalogue in row order: item_id, title where known, events in training
+    items.parquet       the catalogue in row order: item_id, title and other texts where known, events in training
     users.parquet       the users in row order, where the model has vectors for them
     log.jsonl           the training log
     checkpoint/         what `hcarec train --resume` goes on from
@@ -34,6 +34,7 @@ from hcarec.ops.parameters import Theta, shapes
 FORMAT, SCHEMA = "hcarec-model", 1
 MANIFEST, TENSORS, ITEMS, USERS, LOG = "model.json", "model.safetensors", "items.parquet", "users.parquet", "log.jsonl"
 CHECKPOINT = "checkpoint"
+KNOWN_COLUMNS = ("item_id", "title", "events")
 OWN = ("format", "schema", "model", "title", "config", "integer_ids", "files", "versions")
 """What model.json says of the folder itself; the rest is about how the model was made."""
 
@@ -49,6 +50,7 @@ class Contents(NamedTuple):
     user_ids: Ids | None
     about: dict[str, Any]
     log: bytes = b""
+    fields: dict[str, Ids] = {}  # noqa: RUF012 - a tuple's default, never changed
 
 
 def write(folder: Path, contents: Contents) -> None:
@@ -59,6 +61,7 @@ def write(folder: Path, contents: Contents) -> None:
     columns: dict[str, Any] = {"item_id": list(contents.item_ids.texts())}
     if contents.titles is not None:
         columns["title"] = list(contents.titles.texts())
+    columns |= {name: list(texts.texts()) for name, texts in contents.fields.items() if name not in KNOWN_COLUMNS}
     files: dict[str, bytes] = {
         TENSORS: save({name: np.ascontiguousarray(array) for name, array in contents.theta.items()}),
         ITEMS: _parquet(pl.DataFrame(columns | {"events": contents.item_events})),
@@ -134,6 +137,7 @@ def read(folder: Path) -> Contents:
             _ids(users["user_id"], integer["user"]) if users is not None else None,
             {name: value for name, value in manifest.items() if name not in OWN},
             files.get(LOG, b""),
+            _fields(items),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ModelError(f"'{folder / MANIFEST}' does not describe a model ({error}): it is damaged or foreign, train again") from None
@@ -230,6 +234,13 @@ def _table(content: bytes, path: Path, first: str) -> Any:
     if "events" in table.columns and (not table["events"].dtype.is_integer() or table["events"].has_nulls() or (table["events"] < 0).any()):
         raise ModelError(f"'{path}' has events that are not counts: train again or restore it")
     return table
+
+
+def _fields(items: Any) -> dict[str, Ids]:
+    """Return the texts about items that a catalogue has beside their names."""
+    import polars as pl
+
+    return {name: Ids.of(items[name].fill_null("").to_list()) for name in items.columns if name not in KNOWN_COLUMNS and items[name].dtype == pl.String}
 
 
 def _ids(column: Any, integer: bool) -> Ids:

@@ -8,11 +8,14 @@ import errno
 import os
 import shutil
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
+SETTLED_S = 60.0
+"""A half-written file that nobody has written to for so long has no writer."""
 
 
 @contextlib.contextmanager
@@ -111,6 +114,15 @@ def _sweep(target: Path) -> None:
         owner = path.name.removesuffix("-old").rpartition("-")[2]
         if owner.isdigit() and not _alive(int(owner)):
             shutil.rmtree(path, ignore_errors=True)
+
+
+def sweep(folder: Path) -> None:
+    """Remove what killed writers of any file have left half-written in a folder; what was touched just now may be another machine's."""
+    for path in folder.glob(".*.partial-*"):
+        owner = path.name.rpartition(".partial-")[2].partition("-")[0]  # SQLite keeps a journal beside its file
+        with contextlib.suppress(OSError):
+            if owner.isdigit() and not _alive(int(owner)) and time.time() - path.stat().st_mtime > SETTLED_S:
+                path.unlink()
 
 
 def _alive(pid: int) -> bool:

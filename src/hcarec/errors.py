@@ -6,7 +6,13 @@
     ├── DataError       a prepared data set that is missing, damaged or newer than this version
     ├── DownloadError   a known data set that could not be fetched or verified
     ├── ModelError      a model folder or model state that cannot be used
-    └── ProtocolError   results that must not be compared
+    ├── ProtocolError   results that must not be compared
+    ├── StoreError      a store of the live service that cannot do what was asked (hcarec.serve.stores.errors)
+    │   ├── StoreBusy         another process owns it
+    │   ├── StoreFull         it has no room
+    │   ├── StoreUnreachable  it did not answer in time
+    │   └── StoreDamaged      what was read is not what was written
+    └── Overloaded      more is asked of the live service than it can do (hcarec.serve.messages)
 
 Each message is one line: what was given, what was expected, what to do next. The command prints it and exits with 2.
 """

@@ -108,21 +108,12 @@ def attention(model: HCAGRU, items: np.ndarray) -> tuple[list[list[float]] | Non
 
     Before the start of the sequence stand zero vectors, which keep their share: a step before the start has equal weights.
     """
-    import torch
-
-    from hcarec.ops import reference
+    from hcarec.ops.attention import attention as weights
 
     w_x, w_h = model.windows
-    if w_x == w_h == 1:
-        return None, None
-    own = {name: torch.from_numpy(value[items] if name == "X" else value).double() for name, value in model.theta.items()}
-    h, weights_x = reference.hidden(own, torch.arange(len(items)), w_x)
-    _, weights_h = reference.interest(own, h, w_h)
-    a_x = None
-    if weights_x is not None:
-        before = torch.full((max(0, w_h - len(items)), w_x), 1 / w_x, dtype=torch.float64)
-        a_x = torch.cat([before, weights_x[-w_h:]]).tolist()
-    return a_x, None if weights_h is None else weights_h[-1].tolist()
+    inputs, hidden = weights(model.theta, items, w_x, w_h, last=w_h)
+    before = [[1 / w_x] * w_x] * max(0, w_h - len(items))
+    return None if inputs is None else [*before, *inputs.tolist()], None if hidden is None else hidden[-1].tolist()
 
 
 def combined(a_x: list[list[float]] | None, a_h: list[float] | None, n: int) -> np.ndarray | None:

@@ -32,8 +32,8 @@ class Sequences:
 
     `items` (n_events,) int32, the item index of every event; `offsets` (n_users + 1,) int64, where each user's
     events begin; `times` (n_events,) int64 or float64 in `time_unit` since 1970, or None where only the order is
-    known; `titles` names the items where names are known (an empty text where not). `about` says where the data
-    came from and what was done to it (source, columns, filters, counts).
+    known; `titles` names the items where names are known (an empty text where not), `fields` holds what else is known of
+    them, such as a category. `about` says where the data came from and what was done to it (source, columns, filters, counts).
     """
 
     items: np.ndarray
@@ -44,6 +44,7 @@ class Sequences:
     time_unit: str | None = None
     titles: Ids | None = None
     about: dict[str, Any] = field(default_factory=dict)
+    fields: dict[str, Ids] = field(default_factory=dict)
 
     @property
     def n_users(self) -> int:
@@ -101,7 +102,7 @@ class Sequences:
     def _hash(self) -> str:
         digest = hashlib.sha256(f"{FORMAT}/{VERSION}/{self.time_unit}".encode())
         for name, array in _arrays(self).items():
-            if not name.startswith("titles"):
+            if not name.startswith(("titles", "field_")):  # what items are called changes nothing of what is learnt
                 digest.update(f"/{name}:{array.dtype.str}{array.shape}".encode())
                 digest.update(np.ascontiguousarray(array).view(np.uint8).data if array.size else b"")
         return digest.hexdigest()
@@ -135,6 +136,7 @@ class Sequences:
             "events": self.n_events,
             "time_unit": self.time_unit,
             "integer_ids": {"user": self.user_ids.integer, "item": self.item_ids.integer},
+            "fields": list(self.fields),
             "arrays": {name: {"dtype": array.dtype.str, "shape": list(array.shape)} for name, array in arrays.items()},
             "about": {key: value for key, value in self.about.items() if key != "fingerprint"},
         }
@@ -158,6 +160,7 @@ class Sequences:
                 time_unit=manifest["time_unit"],
                 titles=Ids(arrays["titles"], arrays["titles_offsets"]) if "titles" in arrays else None,
                 about=about,
+                fields={str(name): Ids(arrays[f"field_{n}"], arrays[f"field_{n}_offsets"]) for n, name in enumerate(manifest.get("fields", ()))},
             )
         except KeyError as missing:
             raise DataError(f"'{folder}' has no array {missing} in its {MANIFEST}: it is damaged, prepare it again") from None
@@ -165,9 +168,13 @@ class Sequences:
             raise DataError(f"'{folder}' does not hold what its {MANIFEST} says: it is damaged, prepare it again")
         return found
 
-    def with_titles(self, titles: dict[str, str]) -> Sequences:
-        """Return the same data with item names attached."""
-        return replace(self, titles=Ids.of(titles.get(item, "") for item in self.item_ids.texts()))
+    def with_titles(self, titles: dict[str, str], fields: dict[str, dict[str, str]] | None = None) -> Sequences:
+        """Return the same data with item names attached, and what else is known of items, by column."""
+
+        def column(texts: dict[str, str]) -> Ids:
+            return Ids.of(texts.get(item, "") for item in self.item_ids.texts())
+
+        return replace(self, titles=column(titles), fields={name: column(texts) for name, texts in (fields or {}).items()})
 
 
 def is_prepared(path: Path) -> bool:
@@ -207,6 +214,8 @@ def _arrays(data: Sequences) -> dict[str, np.ndarray]:
         arrays["times"] = data.times
     if data.titles is not None:
         arrays |= {"titles": data.titles.blob, "titles_offsets": data.titles.offsets}
+    for n, texts in enumerate(data.fields.values()):
+        arrays |= {f"field_{n}": texts.blob, f"field_{n}_offsets": texts.offsets}
     return arrays
 
 

@@ -24,9 +24,12 @@ def main() -> None:
 
 def _run() -> None:
     from hcarec.cli.app import app
+    from hcarec.compiled_cache import ensure_cache
     from hcarec.errors import HcarecError
 
     try:
+        if said := ensure_cache():  # before anything imports Numba
+            print(f"hcarec: {said}", file=sys.stderr)
         app(prog_name="hcarec")
     except HcarecError as error:
         print(f"hcarec: {' '.join(str(error).split())}", file=sys.stderr)

@@ -57,6 +57,7 @@ def look(folder: Path) -> dict[str, Any]:
                 "tensors": {name: list(contents.theta[name].shape) for name in sorted(contents.theta, key=LETTERS.index)},
                 "items": len(contents.item_ids),
                 "titles": contents.titles is not None,
+                "fields": list(contents.fields),
                 "users_with_vectors": len(contents.user_ids) if contents.user_ids is not None else 0,
             }
         except ModelError as error:
@@ -157,7 +158,8 @@ def _size(found: dict[str, Any]) -> list[tuple[str, str]]:
         tensors = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in found["tensors"].items())
         lines.append(("parameters", f"{found['parameters']:,} ({tensors})"))
         users = f"; vectors of {found['users_with_vectors']:,} users" if found["users_with_vectors"] else ""
-        lines.append(("catalogue", f"{found['items']:,} items, {'with' if found['titles'] else 'without'} names{users}"))
+        known = ", ".join(["with names" if found["titles"] else "without names", *found["fields"]])
+        lines.append(("catalogue", f"{found['items']:,} items, {known}{users}"))
     lines.append(("made with", ", ".join(f"{name} {version}" for name, version in _section(found, "versions").items())))
     bad = [f"{name} is {file['state']}" for name, file in found["files"].items() if file["state"] != "intact"]
     state = "all intact" if found["intact"] else f"NOT usable: {', '.join(bad) or found['reason']}; train again or restore it"

@@ -20,7 +20,7 @@ def prepare(
     out: Annotated[Path | None, Option("--out", "-o", metavar="DATA", help="Folder to write; an older prepared set there is replaced.")] = None,
     list_known: Annotated[bool, Option("--list", help="List the known data sets and exit.")] = False,
     raw: Annotated[Path | None, Option(help="Your own copy of a known data set's file.")] = None,
-    titles: Annotated[Path | None, Option(help="File of item names, with a column of item ids and one of titles.")] = None,
+    titles: Annotated[Path | None, Option(help="File of item names, with a column of item ids and one of titles; other columns are kept.")] = None,
     user_col: Annotated[str | None, Option(help="Column of the user (a number from 1 without a header).")] = None,
     item_col: Annotated[str | None, Option(help="Column of the item.")] = None,
     time_col: Annotated[str | None, Option(help="Column of the time; without one, file order counts.")] = None,
@@ -115,7 +115,7 @@ def show(data: Sequences, out: Path) -> None:
         table.add_row(f"{report['kept']:,}", "events kept", style="bold")
         shown.print(table)
     events = "" if report else f", {data.n_events:,} events"
-    shown.print(f"{data.n_users:,} users, {data.n_items:,} items{events}" + (", with item names" if data.titles is not None else ""))
+    shown.print(f"{data.n_users:,} users, {data.n_items:,} items{events}" + _known_of_items(data))
     if data.times is not None:
         ties = f"; {report['ties']['share']:.1%} of events share their time with the one before, these keep file order" if report else ""
         shown.print(f"from {show_time(data.times.min(), data.time_unit)} to {show_time(data.times.max(), data.time_unit)}{ties}")
@@ -130,6 +130,11 @@ def show(data: Sequences, out: Path) -> None:
     if about.get("columns"):
         shown.print("columns: " + ", ".join(f"{role} = {name}" for role, name in about["columns"].items()))
     shown.print(f"written to {out} (fingerprint {data.fingerprint[:12]})")
+
+
+def _known_of_items(data: Sequences) -> str:
+    names = ["item names"] if data.titles is not None else []
+    return f", with {', '.join([*names, *data.fields])}" if names or data.fields else ""
 
 
 def _show_source(shown: Any, source: dict[str, Any]) -> None:

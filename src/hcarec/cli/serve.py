@@ -27,6 +27,7 @@ def serve(
     keys: Annotated[Path | None, Option(metavar="FILE", help="File of API keys, of which it holds only hashes; read again when it changes.")] = None,
     make_key: Annotated[str | None, Option(metavar="SCOPES", help="Only make a key for read, write and/or admin, add it to --keys, print it once.")] = None,
     retention: Annotated[str | None, Option(metavar="last=N,days=N", help="Keep only the last N events of a user, those of N days, or both.")] = None,
+    beside: Annotated[list[Path] | None, Option(metavar="MODEL", help="Another model, which answers when it is named; may be repeated.")] = None,
     backups: Annotated[Path | None, Option(metavar="FOLDER", help="Where POST /admin/backup may write.")] = None,
     rate: Annotated[float | None, Option(help="Requests a second of one key or address; 0 for no limit.")] = None,
     threads: Annotated[int | None, Option(help="Threads for ranking; all cores by default.")] = None,
@@ -41,15 +42,21 @@ def serve(
         raise ConfigError("no model given: hcarec serve MODEL, a folder made by hcarec train")
     if log not in LOGS:
         raise ConfigError(f"--log '{log}' is not known: give one of {', '.join(LOGS)}{nearest(log, LOGS)}")
-    from hcarec.serve.numba_cache import ensure_cache
-
-    if said := ensure_cache():
-        console(stderr=True).print(said)
     with working("starting"):
         run = _server()
         given = {"rate": rate, "threads": threads, **_retention(retention)}
         plan = _plan(
-            model, store, data, host, port, keys, backups, log, _settings(settings or []), {key: value for key, value in given.items() if value is not None}
+            _settings(settings or []),
+            {key: value for key, value in given.items() if value is not None},
+            model=model,
+            store=store,
+            data=data,
+            host=host,
+            port=port,
+            keys=keys,
+            backups=backups,
+            beside=tuple(beside or ()),
+            log=log,
         )
         measured = _index(model) if index else None
     run(plan, lambda service, address: _say(service, address, plan, measured))
@@ -79,19 +86,8 @@ def _make_key(path: Path | None, scopes: str) -> None:
     console().print(key)
 
 
-def _plan(
-    model: Path,
-    store: str,
-    data: Path | None,
-    host: str,
-    port: int,
-    keys: Path | None,
-    backups: Path | None,
-    log: str,
-    settings: dict[str, Any],
-    given: dict[str, Any],
-) -> Settings:
-    """Put together what was given; settings are those of the service and the limits of HTTP."""
+def _plan(settings: dict[str, Any], given: dict[str, Any], **rest: Any) -> Settings:
+    """Put together what was given; settings are those of the service and the limits of HTTP, the rest are fields of `Settings`."""
     from hcarec.serve.limits import Limits
     from hcarec.serve.options import ServiceOptions
     from hcarec.serve.server import Settings
@@ -107,7 +103,7 @@ def _plan(
         options = ServiceOptions(**{name: value for name, value in chosen.items() if name in of_service})
     except TypeError:
         raise ConfigError(f"--set {' '.join(f'{name}={value}' for name, value in settings.items())}: a value is not a number") from None
-    return Settings(model, store, data, host, port, keys, backups, log, limits, options)
+    return Settings(**rest, limits=limits, options=options)
 
 
 def _settings(given: list[str]) -> dict[str, Any]:
@@ -137,6 +133,8 @@ def _say(service: Service, address: str, plan: Settings, measured: str | None) -
     """Print where the service is, what it serves and what it promises."""
     shown, info = console(), service.model
     shown.print(f"hcarec serves {info.title}, {info.items:,} items (model {info.model}) at {address}", style="bold")
+    for card in service.models()[1:]:
+        shown.print(f"beside it, by name: {card.name}, {card.title} (model {card.model})")
     shown.print(f"store: {_without_password(plan.store)}; {service.durability}")
     shown.print(f"kept: {_kept(plan)}")
     shown.print(_open_to(plan))
@@ -158,7 +156,7 @@ def _kept(plan: Settings) -> str:
 def _open_to(plan: Settings) -> str:
     if plan.keys is None:
         return "open to everybody on this machine, without keys; other machines cannot reach it"
-    return f"keys: {plan.keys}; open without a key: /healthz, /readyz, /openapi.json"
+    return f"keys: {plan.keys}; open without a key: /healthz, /readyz, /openapi.json and the page itself"
 
 
 def _index(folder: Path) -> str:

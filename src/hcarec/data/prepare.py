@@ -39,7 +39,7 @@ def prepare(
     """Turn a log into `Sequences`, and write them into the folder `out` if one is given.
 
     `source` is a file, a folder, a glob, a frame (Polars, pandas, Arrow), `Events`, or the name of a known data set,
-    with `raw` pointing at the user's own copy of its file. `titles` names the items, by a file or a dict. `settings`
+    with `raw` pointing at the user's own copy of its file. `titles` names the items, by a file (whose other columns are kept) or a dict. `settings`
     are fields of `ReadOptions` and `Filters`; what is not given is as the known data set asks, or nothing is filtered.
     """
     if out is not None:
@@ -68,8 +68,8 @@ def prepare(
     with _folder(Path(out)) if out is not None else contextlib.nullcontext() as work:
         events = source if isinstance(source, Events) else read_events(source, options, strict=strict, quarantine=work, progress=progress)
         data = build(events, filters, {"source": about})
-        if names:
-            data = data.with_titles(names)
+        if names is not None and any(names):
+            data = data.with_titles(names.titles, names.fields)
         if work is not None:
             data.write_into(work)
     return data if out is None else Sequences.open(out)

@@ -1,4 +1,4 @@
-"""Read item names from a file."""
+"""Read item names from a file, and what else it says about items."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import csv
 import io
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hcarec.config import ReadOptions
 from hcarec.data.files import InputFile, open_file
@@ -16,23 +16,39 @@ from hcarec.errors import InputError
 
 _NAMES = ("title", "name", "itemname", "itemtitle", "productname", "producttitle", "movietitle", "description", "label")
 _ITEMS = ("itemid", "item", "id", "productid", "movieid", "asin", "sku", "stockcode", "articleid", "newsid", "documentid")
+RESERVED = ("item_id", "title", "events")
+"""Columns that the catalogue of a model has already; others of that name get a low line behind."""
 
 
-def read_titles(path: str | Path, options: ReadOptions | None = None) -> dict[str, str]:
-    """Read a file with a column of item ids and one of names into a dict; the first name of an item counts."""
+class Described(NamedTuple):
+    """What is known of items, by their ids: names, and for every other column of the file its texts."""
+
+    titles: dict[str, str]
+    fields: dict[str, dict[str, str]]
+
+
+def read_titles(path: str | Path, options: ReadOptions | None = None) -> Described:
+    """Read a file with a column of item ids, one of names, and others that are kept as texts; the first text of an item counts."""
     file = InputFile(Path(path), Path(path).name)
     if not file.path.is_file():
         raise InputError(f"titles file '{path}' does not exist")
-    titles: dict[str, str] = {}
     rows = _rows(file, options or ReadOptions())
     header = next(rows, None)
     if not header:
         raise InputError(f"titles file '{path}' is empty: expected a column of item ids and one of names")
     item, name = _place(header, _ITEMS, "item ids", path), _place(header, _NAMES, "names", path)
+    found: dict[int, dict[str, str]] = {place: {} for place in range(len(header)) if place != item}
     for row in rows:
-        if len(row) > max(item, name) and row[name]:
-            titles.setdefault(row[item], row[name])
-    return titles
+        if len(row) > item:
+            for place, texts in found.items():
+                if place < len(row) and row[place]:
+                    texts.setdefault(row[item], row[place])
+    titles = found.pop(name)
+    fields: dict[str, dict[str, str]] = {}
+    for place, texts in found.items():
+        if texts:
+            fields[_field(header[place], place, fields)] = texts
+    return Described(titles, fields)
 
 
 def _rows(file: InputFile, options: ReadOptions) -> Iterator[list[str]]:
@@ -71,7 +87,17 @@ def _objects(lines: Iterable[str], name: str) -> Iterator[list[str]]:
 
 
 def _text(value: Any) -> str:
-    return "" if value is None else str(value)
+    if isinstance(value, (list, tuple, dict)):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return "" if value is None else str(value).encode(errors="replace").decode()  # JSON can hold half a character
+
+
+def _field(name: str, place: int, taken: Collection[str]) -> str:
+    """Return the name that a column is kept under."""
+    simple = " ".join(_text(name).partition(":")[0].split()) or f"column {place + 1}"
+    while simple in RESERVED or simple in taken:
+        simple += "_"
+    return simple
 
 
 def _place(header: list[str], names: tuple[str, ...], what: str, path: str | Path) -> int:
@@ -82,8 +108,8 @@ def _place(header: list[str], names: tuple[str, ...], what: str, path: str | Pat
     raise InputError(f"titles file '{path}' has no column of {what}; its columns are {', '.join(header)}: name it {names[0]}")
 
 
-def as_titles(given: str | Path | Mapping[str, str] | None) -> dict[str, str] | None:
+def as_titles(given: str | Path | Mapping[str, str] | None) -> Described | None:
     """Take names as a file or as a dict."""
     if given is None or isinstance(given, Mapping):
-        return None if given is None else {str(item): name for item, name in given.items()}
+        return None if given is None else Described({str(item): name for item, name in given.items()}, {})
     return read_titles(given)

@@ -48,8 +48,8 @@ class Recommendation(NamedTuple):
 class Model(ABC):
     """A recommender whose score is the product of a history's vector and an item's vector.
 
-    `theta` holds the parameters by the paper's letters, `item_ids` the catalogue in row order, `item_events` (n_items,)
-    how often each item occurs in training, `about` what model.json says beside the configuration.
+    `theta` holds the parameters by the paper's letters, `item_ids` the catalogue in row order, `titles` and `fields` what is
+    known of it, `item_events` (n_items,) how often each item occurs in training, `about` what model.json says beside the configuration.
     """
 
     name: ClassVar[str]
@@ -59,6 +59,7 @@ class Model(ABC):
         self.config = ModelConfig(model=self.name, **settings)
         self.theta: Theta = {}
         self.item_ids, self.titles, self.user_ids = Ids.of([]), None, None  # type: tuple[Ids, Ids | None, Ids | None]
+        self.fields: dict[str, Ids] = {}
         self.item_events = np.zeros(0, np.int64)
         self.about: dict[str, Any] = {}
 
@@ -80,7 +81,7 @@ class Model(ABC):
 
     def adopt(self, data: Sequences, items: np.ndarray) -> None:
         """Take over the catalogue of a data set and count the items (n,) of its training part."""
-        self.item_ids, self.titles = data.item_ids, data.titles
+        self.item_ids, self.titles, self.fields = data.item_ids, data.titles, data.fields
         self.item_events = np.bincount(items, minlength=data.n_items).astype(np.int64)
 
     def epochs(self, part: Any, seed: int, at: Progress | None = None) -> Iterator[Progress]:
@@ -198,14 +199,15 @@ class Model(ABC):
     def save(self, path: str | Path, log: bytes = b"") -> None:
         """Write the model as a folder, atomically."""
         artefact.write(
-            Path(path), artefact.Contents(self.config, self.theta, self.item_ids, self.titles, self.item_events, self.user_ids, dict(self.about), log)
+            Path(path),
+            artefact.Contents(self.config, self.theta, self.item_ids, self.titles, self.item_events, self.user_ids, dict(self.about), log, self.fields),
         )
 
     def restore(self, contents: artefact.Contents) -> Self:
         """Take over what a folder holds."""
         self.config, self.theta = contents.config, contents.theta
         self.item_ids, self.titles, self.item_events, self.user_ids = contents.item_ids, contents.titles, contents.item_events, contents.user_ids
-        self.about = contents.about
+        self.about, self.fields = contents.about, contents.fields
         return self
 
     def __repr__(self) -> str:

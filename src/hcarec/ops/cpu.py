@@ -125,7 +125,7 @@ def start(n_users: int, d: int, w_x: int, w_h: int, dtype: Any = np.float32) -> 
     return State(np.zeros((n_users, d), dtype), last, np.zeros((n_users, w_h - 1, d), dtype))
 
 
-def _advance(packed: Packed, state: State, items: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+def advance(packed: Packed, state: State, items: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """Add each user's events to its state, in place; return the overall interests (n_users, d)."""
     w_x, w_h = packed.w_x, packed.w_h
     work = _work(_longest(items, offsets[:-1], offsets[1:]) + max(w_x, w_h), packed)
@@ -141,7 +141,7 @@ def encode_states(theta: Theta | Packed, items: np.ndarray, offsets: np.ndarray,
     packed = theta if isinstance(theta, Packed) else pack(theta, w_x, w_h)
     items, offsets = _ragged(items, offsets)
     state = start(len(offsets) - 1, packed.X.shape[1], w_x, w_h, packed.X.dtype)
-    return state, _advance(packed, state, items, offsets)
+    return state, advance(packed, state, items, offsets)
 
 
 def encode(theta: Theta | Packed, items: np.ndarray, offsets: np.ndarray, w_x: int, w_h: int, threads: int = 1) -> np.ndarray:
@@ -165,7 +165,7 @@ def step(theta: Theta | Packed, state: State, item: int, w_x: int, w_h: int) -> 
     """Add one event to one user's state: the new state and the overall interest (d,)."""
     packed = theta if isinstance(theta, Packed) else pack(theta, w_x, w_h)
     state = State(*(np.array(part[None]) for part in state))
-    interest = _advance(packed, state, np.array([item], np.int32), np.array([0, 1]))
+    interest = advance(packed, state, np.array([item], np.int32), np.array([0, 1]))
     return State(*(part[0] for part in state)), interest[0]
 
 

@@ -76,7 +76,7 @@ def pack(theta: Theta, w_x: int, w_h: int) -> Packed:
     for name, (offset, rows, columns) in where.items():
         block = _gates(dense[offset : offset + rows * columns].reshape(rows, columns), d)
         value = theta[name]
-        if value.shape[-2:] == (d, d):
+        if rows > 1:  # a matrix; b is (3, d), which for d = 3 looks like one
             block[:, :d] = value.reshape(-1, d, d).transpose(0, 2, 1)
         else:
             block[:, 0] = value.reshape(-1, d)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -73,6 +73,76 @@ class Explained(Struct):
     skipped: list[str]
 
 
+class CatalogueItem(Struct):
+    """An item: its name, how often it occurs in training, and what else the titles file said of it."""
+
+    item: str
+    title: str
+    events: int
+    fields: dict[str, str]
+
+
+class FoundItems(Struct):
+    """The best of the items found, how many there are in all, and how long the search took."""
+
+    items: list[CatalogueItem]
+    total: int
+    seconds: float
+
+
+class Step(Struct):
+    """One event: the attention over the last inputs and the last hidden states when it came in, oldest to newest; null without that level."""
+
+    item: str
+    title: str
+    time: Moment | None
+    inputs: list[float] | None
+    hidden: list[float] | None
+
+
+class Attended(Struct):
+    """The last steps that the model knows, oldest first."""
+
+    model: str
+    window_x: int
+    window_h: int
+    steps: list[Step]
+
+
+class ModelCard(Struct):
+    """A model by the name of its folder: what it is, and what its folder says about how it was made and measured."""
+
+    name: str
+    model: str
+    title: str
+    serving: bool
+    items: int
+    has_attention: bool
+    config: dict[str, Any]
+    data: dict[str, Any]
+    protocol: dict[str, Any]
+    metrics: dict[str, Any]
+
+
+class Models(Struct):
+    """The models that can be named, the one that answers by default first."""
+
+    models: list[ModelCard]
+
+
+class ListedUser(Struct):
+    """A user, and how many events are kept."""
+
+    user: str
+    events: int
+
+
+class Users(Struct):
+    """Users in the order of their ids' bytes."""
+
+    users: list[ListedUser]
+
+
 class KeptEvent(Struct):
     """An event of the log."""
 
@@ -94,6 +164,12 @@ class Forgotten(Struct):
     forgotten: int
 
 
+class Removed(Struct):
+    """How many events were removed."""
+
+    removed: int
+
+
 class Swapped(Struct):
     """The model that answers from now on."""
 
@@ -106,6 +182,33 @@ class BackedUp(Struct):
     """The backup that was written."""
 
     name: str
+
+
+class Latency(Struct):
+    """Percentiles of the last minute in milliseconds, null where nothing was asked."""
+
+    p50: float | None
+    p90: float | None
+    p99: float | None
+
+
+class Doing(Struct):
+    """How the server is doing; what is about the store is about a second old."""
+
+    uptime_s: float
+    requests_per_second: float
+    latency_ms: Latency
+    in_flight: int
+    refused: int
+    errors: int
+    users: int
+    events: int
+    store_bytes: int
+    model: str
+    title: str
+    users_in_memory: int
+    waiting_events: int
+    waiting_asks: int
 
 
 class Fine(Struct):

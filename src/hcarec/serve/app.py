@@ -41,14 +41,20 @@ def make_app(site: Site) -> ASGIApp:
     """Return the application."""
     site.openapi = msgspec.json.encode(document(site.limits, site.keys is not None))
     register_url_convertor("anything", Anything())
-    routes = [Route(one.path.replace("}", ":anything}"), Endpoint(site, one), methods=[one.method], name=one.name) for one in OPERATIONS]
+    endpoints = [Endpoint(site, one) for one in OPERATIONS]
+    routes = [Route(_pattern(one.operation.path), one, methods=[one.operation.method], name=one.operation.name) for one in endpoints]
     inner = Starlette(routes=routes, exception_handlers={HTTPException: _not_found})
     inner.router.redirect_slashes = False
-    return Watch(site, inner)
+    return Watch(site, inner, {(one.operation.method, one.operation.path): one for one in endpoints if "{" not in one.operation.path})
+
+
+def _pattern(path: str) -> str:
+    """Return a path as routes have it: the id at its end takes all that follows, one before that goes up to the next slash."""
+    return f"{path.removesuffix('}')}:anything}}" if path.endswith("}") else path
 
 
 class Anything(PathConvertor):
-    """The variable part of a path takes all that follows: an id may hold slashes and line breaks."""
+    """An id at the end of a path, percent-encoded; a slash that was not encoded is taken as part of it."""
 
     regex = r"[\s\S]*"
 
@@ -62,10 +68,13 @@ async def _not_found(request: Request, error: Exception) -> Response:
 
 
 class Watch:
-    """Around everything: headers of safety, a name for the request, its figures, its line in the log."""
+    """Around everything: headers of safety, a name for the request, its figures, its line in the log.
 
-    def __init__(self, site: Site, inner: ASGIApp) -> None:
-        self._site, self._inner = site, inner
+    `direct` are the endpoints whose paths hold no id; to go through all routes for them would take longer than to answer.
+    """
+
+    def __init__(self, site: Site, inner: ASGIApp, direct: dict[tuple[str, str], Endpoint]) -> None:
+        self._site, self._inner, self._direct = site, inner, direct
         self._start, self._count = secrets.token_hex(4), itertools.count(1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -75,6 +84,8 @@ class Watch:
         given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
         name = given if REQUEST_ID.fullmatch(given) else f"{self._start}-{next(self._count)}".encode()
         scope["request_id"] = name.decode()
+        # Routes see the path as it was sent: decoded, a slash inside an id would look like one between two ids.
+        scope["path"] = scope["raw_path"].partition(b"?")[0].decode("latin-1")
 
         async def sending(message: Message) -> None:
             nonlocal status
@@ -87,13 +98,16 @@ class Watch:
             await send(message)
 
         try:
-            await self._inner(scope, receive, sending)
+            endpoint = self._direct.get((scope["method"], scope["path"]))
+            await (self._inner if endpoint is None else endpoint)(scope, receive, sending)
         finally:
-            endpoint = scope.get("endpoint")
+            endpoint = endpoint or scope.get("endpoint")
             route = endpoint.operation.path if isinstance(endpoint, Endpoint) else "other"
             seconds = time.perf_counter() - began
             method = scope["method"] if scope["method"] in ("GET", "HEAD", "POST", "DELETE") else "other"
             self._site.metrics.request(method, route, status, seconds)
+            if isinstance(endpoint, Endpoint) and endpoint.operation.counted:
+                self._site.recent.request(status, seconds)
             if self._site.log.requests or status >= 500 or not status:
                 self._site.log.line("request", id=scope["request_id"], method=method, route=route, status=status, seconds=round(seconds, 6))
 
@@ -107,17 +121,22 @@ class Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         call = Call(scope, receive, self._site.limits)
-        kind, headers, status = JSON, [], 200
+        kind, status = JSON, 200
+        headers: list[tuple[bytes, bytes]] = []
         try:
             answer = await self._answer(call)
-            content, kind = answer if isinstance(answer, Text) else (msgspec.json.encode(answer), JSON)
+            if isinstance(answer, Text):
+                content, kind, headers, status = answer.content, answer.kind, list(answer.headers), answer.status
+            else:
+                content = msgspec.json.encode(answer)
         except Exception as error:
             refused = refusal(error)
             status, content, headers = refused.status, refused.body(), refused.headers
             self._site.metrics.refused(refused.code)
             if status >= 500:
                 self._note(call, error, status)
-        headers = [(b"content-type", kind), (b"content-length", b"%d" % len(content)), *headers]
+        if status != 304:
+            headers += [(b"content-type", kind), (b"content-length", b"%d" % len(content))]
         if call.unread:
             headers.append((b"connection", b"close"))
         await send({"type": "http.response.start", "status": status, "headers": headers})

@@ -40,10 +40,11 @@ def understand(ask: Ask, known: Known) -> Asked:
     serving, person = known
     history, visit = serving.known(ask.history or ()), serving.known(ask.visit)
     log = person.log if person.log is not None else NOTHING
-    before = serving.counts([person.row])[0] if serving.recurrent else len(log)
+    tail = np.array(person.tail, np.int32)
+    before = serving.counts([person.row])[0] + len(tail) if serving.recurrent else len(log)
     basis = _basis(serving, before + len(history), len(visit))
     seen = np.unique(np.concatenate([log, history, visit])) if ask.hide_seen else NOTHING
-    items = np.concatenate([history, visit]) if serving.recurrent else np.concatenate([log, history, visit])
+    items = np.concatenate([tail, history, visit]) if serving.recurrent else np.concatenate([log, history, visit])
     wish = Wish(
         serving,
         person.row,

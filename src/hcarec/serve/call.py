@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, unquote_to_bytes
 
@@ -39,17 +38,12 @@ class Call:
         length = self.headers.get(b"content-length", b"0")
         if not length.isdigit() or int(length[:20]) > self._limits.body_bytes:
             raise self._too_large()
-        try:
-            async with asyncio.timeout(self._limits.receive_seconds):
-                return await self._parts()
-        except TimeoutError:
-            raise Refusal(408, "timeout", f"the body did not come within {self._limits.receive_seconds:g} seconds") from None
-
-    async def _parts(self) -> bytes:
         parts, size = [], 0
         while True:
             message = await self._receive()
             if message["type"] != "http.request":
+                if self.scope.get("too_slow"):  # which the connection has said already
+                    raise Refusal(408, "timeout", "the body did not come in time")
                 raise Refusal(400, "bad_request", "the connection was closed before the body was whole")
             parts.append(message.get("body", b""))
             size += len(parts[-1])
@@ -63,10 +57,9 @@ class Call:
         return Refusal(413, "too_large", f"the body has more than {self._limits.body_bytes} bytes: send less at once")
 
     def id_in_path(self, what: str) -> str:
-        """Return the last part of the path, strictly: bytes that are no UTF-8 are refused, an encoded slash belongs to the id."""
-        raw: bytes = self.scope["raw_path"].partition(b"?")[0]
+        """Return an id from the path, strictly: bytes that are no UTF-8 are refused, an encoded slash belongs to the id."""
         try:
-            given = unquote_to_bytes(raw.split(b"/", 3)[3]).decode()
+            given = unquote_to_bytes(self.scope["path_params"][what].encode("latin-1")).decode()
         except UnicodeDecodeError:
             raise Refusal(400, "bad_request", f"the {what} in the path is not UTF-8: percent-encode the bytes of its UTF-8") from None
         if len(given) > ID_BYTES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,10 @@ from hcarec.serve.keys import Keys
 from hcarec.serve.limits import Limits, Rates
 from hcarec.serve.logs import Log, iso
 from hcarec.serve.metrics import Metrics
+from hcarec.serve.page_files import INDEX, PageFile, read_page
+from hcarec.serve.search import Item
 from hcarec.serve.service import Service
+from hcarec.serve.status import Recent
 from hcarec.serve.stores.errors import StoreError
 
 
@@ -36,6 +40,8 @@ class Site:
     rates: Rates = field(init=False)
     metrics: Metrics = field(init=False)
     openapi: bytes = b"{}"
+    page: dict[str, PageFile] = field(default_factory=read_page)
+    recent: Recent = field(default_factory=Recent)
 
     def __post_init__(self) -> None:
         self.rates = Rates(self.limits.rate)
@@ -47,9 +53,12 @@ class Text(NamedTuple):
 
     content: bytes
     kind: bytes
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    status: int = 200
 
 
-_wish, _question, _named = msgspec.json.Decoder(schemas.Wish), msgspec.json.Decoder(schemas.Question), msgspec.json.Decoder(schemas.Named)
+_wish, _question = msgspec.json.Decoder(schemas.Wish), msgspec.json.Decoder(schemas.Question)
+_look, _named = msgspec.json.Decoder(schemas.Look), msgspec.json.Decoder(schemas.Named)
 
 
 async def take(site: Site, call: Call, body: bytes) -> answers.TakenEvents:
@@ -74,6 +83,34 @@ async def explain(site: Site, call: Call, body: bytes) -> Any:
     return msgspec.convert(explanation.as_dict(), answers.Explained)
 
 
+async def attention(site: Site, call: Call, body: bytes) -> answers.Attended:
+    """Show the attention at the last steps."""
+    look = _look.decode(body)
+    found = await site.service.attention(look.message(), int(look.last))
+    steps = [answers.Step(one.item, one.title, None if one.time is None else iso(one.time), one.inputs, one.hidden) for one in found.steps]
+    return answers.Attended(found.model, found.window_x, found.window_h, steps)
+
+
+async def items(site: Site, call: Call, body: bytes) -> answers.FoundItems:
+    """Find items."""
+    query, began = call.query(schemas.ItemsQuery), time.perf_counter()
+    found = await site.service.search(query.q, int(query.limit))
+    return answers.FoundItems([_described(one) for one in found.items], found.total, time.perf_counter() - began)
+
+
+async def item(site: Site, call: Call, body: bytes) -> answers.CatalogueItem:
+    """Say what is known of an item."""
+    try:
+        return _described(site.service.item(call.id_in_path("item")))
+    except DataError as error:
+        raise Refusal(404, "not_found", str(error)) from None
+
+
+async def models(site: Site, call: Call, body: bytes) -> answers.Models:
+    """Describe the models."""
+    return answers.Models([answers.ModelCard(*card) for card in site.service.models()])
+
+
 async def similar(site: Site, call: Call, body: bytes) -> answers.Similar:
     """List similar items."""
     item, query = call.id_in_path("item"), call.query(schemas.SimilarQuery)
@@ -81,6 +118,12 @@ async def similar(site: Site, call: Call, body: bytes) -> answers.Similar:
         return answers.Similar(_items(await site.service.similar(item, int(query.k))))
     except DataError as error:
         raise Refusal(404, "not_found", str(error)) from None
+
+
+async def users(site: Site, call: Call, body: bytes) -> answers.Users:
+    """List users."""
+    query = call.query(schemas.UsersQuery)
+    return answers.Users([answers.ListedUser(*one) for one in await site.service.users(query.q, int(query.limit))])
 
 
 async def history(site: Site, call: Call, body: bytes) -> answers.UserHistory:
@@ -92,6 +135,14 @@ async def history(site: Site, call: Call, body: bytes) -> answers.UserHistory:
     return answers.UserHistory(
         user, [answers.KeptEvent(one.item, iso(one.time), msgspec.UNSET if one.event_id is None else one.event_id) for one in found.events]
     )
+
+
+async def retract(site: Site, call: Call, body: bytes) -> answers.Removed:
+    """Remove one event."""
+    removed = await site.service.retract(call.id_in_path("user"), call.id_in_path("event_id"))
+    if not removed:
+        raise Refusal(404, "not_found", "this user has no event of this id")
+    return answers.Removed(removed)
 
 
 async def forget(site: Site, call: Call, body: bytes) -> answers.Forgotten:
@@ -139,6 +190,21 @@ async def ready(site: Site, call: Call, body: bytes) -> answers.Fine:
     return answers.Fine("ready")
 
 
+async def status(site: Site, call: Call, body: bytes) -> answers.Doing:
+    """Say how the server is doing."""
+    figures, recent = site.service.figures(), site.recent
+    return answers.Doing(
+        uptime_s=time.monotonic() - recent.began,
+        requests_per_second=recent.rate(),
+        latency_ms=answers.Latency(**recent.latency_ms()),
+        in_flight=site.in_flight,
+        refused=recent.refused,
+        errors=recent.errors,
+        store_bytes=figures["bytes"],
+        **{name: figures[name] for name in ("users", "events", "model", "title", "users_in_memory", "waiting_events", "waiting_asks")},
+    )
+
+
 async def metrics(site: Site, call: Call, body: bytes) -> Text:
     """Give the figures."""
     return Text(site.metrics.text(), b"text/plain; version=0.0.4; charset=utf-8")
@@ -147,6 +213,29 @@ async def metrics(site: Site, call: Call, body: bytes) -> Text:
 async def openapi(site: Site, call: Call, body: bytes) -> Text:
     """Give the OpenAPI document."""
     return Text(site.openapi, b"application/json")
+
+
+async def page(site: Site, call: Call, body: bytes) -> Text:
+    """Show the page, and make ready what it will ask for."""
+    site.service.warm()
+    return _file(site, call, INDEX)
+
+
+async def page_file(site: Site, call: Call, body: bytes) -> Text:
+    """Give a file of the page."""
+    return _file(site, call, call.id_in_path("file"))
+
+
+def _file(site: Site, call: Call, name: str) -> Text:
+    if (file := site.page.get(name)) is None:
+        raise Refusal(404, "not_found", "the page has no such file")
+    if file.unchanged(call.headers.get(b"if-none-match", b"")):
+        return Text(b"", file.kind, file.headers, 304)
+    return Text(file.content, file.kind, file.headers)
+
+
+def _described(item: Item) -> answers.CatalogueItem:
+    return answers.CatalogueItem(*item)
 
 
 def _items(found: Sequence[Recommendation]) -> list[answers.Item]:

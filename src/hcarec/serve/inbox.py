@@ -25,6 +25,7 @@ class Inbox(Generic[T]):
         self._jobs: deque[tuple[float, int, T]] = deque()
         self._changed = threading.Condition()
         self._seconds_each = 0.0
+        self._most = limit
         self.waiting = 0
         self.refused = 0
         self.closed = False
@@ -40,11 +41,13 @@ class Inbox(Generic[T]):
                 raise Overloaded(f"too much is waiting ({self.waiting} {self._what}): try again shortly", max(LEAST_RETRY_S, wait))
             self._jobs.append((time.monotonic(), weight, job))
             self.waiting += weight
-            self._changed.notify()
+            if len(self._jobs) == 1 or self.waiting >= self._most:  # in between it would be woken for nothing
+                self._changed.notify()
 
     def gather(self, most: int, gather_s: float, timeout: float) -> list[T]:
         """Wait up to `timeout` for a job, then until it has waited `gather_s` or `most` units wait; return these, oldest first."""
         with self._changed:
+            self._most = most
             if not self._jobs and not self.closed:
                 self._changed.wait_for(lambda: self._jobs or self.closed, timeout)
             if not self._jobs:

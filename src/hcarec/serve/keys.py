@@ -22,7 +22,8 @@ from hcarec import atomic
 from hcarec.errors import ConfigError, nearest
 
 SCOPES = ("read", "write", "admin")
-"""`read`: recommend, explain, similar, a user's history, metrics. `write`: events. `admin`: forget a user, swap the model, back up."""
+"""`read`: recommend, explain, items, models, a user's history, figures. `write`: events and their removal. `admin`: list and forget users, swap the
+model, back up."""
 LOOK_AGAIN = 1.0
 """Seconds after which the file is looked at again: a key taken out of it stops working within that time."""
 

@@ -6,6 +6,7 @@ store and steps are short cuts to the same bits. Everything here runs in the one
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
@@ -18,11 +19,12 @@ from hcarec.serve.policy import Plan, Stamped, plan
 from hcarec.serve.serving import Serving
 from hcarec.serve.stores.errors import StoreDamaged, StoreError
 from hcarec.serve.stores.interface import Change, History, Rebuilt, Store, Wanted
-from hcarec.serve.stores.sqlite import SqliteStore
 
 ROUNDS = 20
 """How often events are tried again when another server was quicker."""
-SAVED_AT_ONCE = 128
+LONGEST_TAIL = 16
+"""Items that a state may have yet to take in: many users' steps together cost little more than one's."""
+SAVED_AT_ONCE = 32
 """States written in one go: events that come in meanwhile wait for it."""
 
 
@@ -43,16 +45,16 @@ class Known(NamedTuple):
 class Live:
     """A store seen through a model.
 
-    `exclusive` says that no other server writes to the store, so that what is in memory is surely current. `unsaved` are states that the
-    store does not have yet and the versions that they reflect: to write them later, many at once, spares every event the larger part of its
+    `exclusive` says that no other server writes to the store, so that what is in memory is surely current. `unsaved` are users whose states
+    the store does not have yet: to write them later, many at once, spares every event the larger part of its
     write, and a crash costs no more than the time to replay. With retention, where a replay may lack events, they are written at once.
     """
 
     def __init__(self, store: Store, serving: Serving, options: ServiceOptions) -> None:
         self.store, self.options = store, options
-        self.exclusive = isinstance(store, SqliteStore)
+        self.exclusive = store.exclusive
         self.people = People(serving, options.cached_users)
-        self.unsaved: dict[str, tuple[int, bytes]] = {}
+        self.unsaved: dict[str, Person] = {}
         self.replays = 0
 
     def at_hand(self, user: str, with_log: bool) -> Known | None:
@@ -125,22 +127,32 @@ class Live:
 
     def _moved(self, people: Mapping[str, Person], plans: Mapping[str, Plan]) -> dict[str, Person]:
         """Return what becomes of users by their plans, the version still as it was; a state that must be replayed is left to who needs it."""
-        moved = {}
-        for user, person in people.items():
-            own = plans[user]
-            log = None if person.log is None or own.replay else np.concatenate([person.log, np.array(own.step, np.int32)])
-            moved[user] = person._replace(last_time=own.last_time, log=log, row=None if own.replay else person.row)
-        if self.serving.recurrent:
-            steady = [user for user, own in plans.items() if not own.replay and (people[user].row is not None or people[user].version == 0)]
-            rows, _ = self.serving.advance([people[user].row for user in steady], [np.array(plans[user].step, np.int32) for user in steady])
-            moved |= {user: moved[user]._replace(row=row) for user, row in zip(steady, rows, strict=True)}
-        return moved
+        moved = {user: self._after(person, plans[user]) for user, person in people.items()}
+        longest = 0 if self.options.retains else LONGEST_TAIL
+        return moved | self._settled({user: person for user, person in moved.items() if len(person.tail) > longest})
+
+    def _after(self, person: Person, own: Plan) -> Person:
+        if own.replay:
+            return Person(person.version, own.last_time, None, None)
+        log, row, tail = person.log, person.row, person.tail
+        if log is not None:
+            log = np.concatenate([log, np.array(own.step, np.int32)])
+        if self.serving.recurrent and (row is not None or person.version == 0):
+            row, tail = row or self.serving.blank, (*tail, *own.step)
+        return Person(person.version, own.last_time, row, log, tail)
+
+    def _settled(self, people: Mapping[str, Person]) -> dict[str, Person]:
+        """Return users with states that have taken in all events."""
+        if not people:
+            return {}
+        rows, _ = self.serving.advance([person.row for person in people.values()], [np.array(person.tail, np.int32) for person in people.values()])
+        return {user: person._replace(row=row, tail=()) for (user, person), row in zip(people.items(), rows, strict=True)}
 
     def _hold(self, user: str, person: Person, saved: bool) -> None:
         self.people.put(user, person)
         self.unsaved.pop(user, None)
         if person.row is not None and not saved:
-            self.unsaved[user] = person.version, person.row
+            self.unsaved[user] = person._replace(log=None)
 
     # -- states --------------------------------------------------------------------------------------------------
 
@@ -169,17 +181,17 @@ class Live:
         held = {user: self.people.get(user) for user in wanted}
         found: dict[str, tuple[Person, Collection[str]]] = {}
         if self.exclusive:
-            enough = {user: person for user, person in held.items() if person is not None and person.serves(self.serving.recurrent, False)}
-            found = {user: (person, ()) for user, person in enough.items() if not wanted[user]}
+            # Whether an event is there already the store finds out by itself when it is written; then the user is loaded after all.
+            found = {user: (person, ()) for user, person in held.items() if person is not None and person.serves(self.serving.recurrent, False)}
         asked = [Wanted(user, ids) for user, ids in wanted.items() if user not in found]
         for (user, _), loaded in zip(asked, self.store.load(asked, self.serving.key) if asked else [], strict=True):
             person = held[user]
             if loaded.version == 0:
                 person = NOBODY
             elif person is None or person.version != loaded.version or (person.row is None and loaded.state is not None):
-                version, row = self.unsaved.get(user, (0, None))
-                row = row if version == loaded.version else self.serving.from_store(loaded.state)
-                person = Person(loaded.version, loaded.last_time, row, None)
+                person = self.unsaved.get(user)
+                if person is None or person.version != loaded.version:
+                    person = Person(loaded.version, loaded.last_time, self.serving.from_store(loaded.state), None)
                 self.people.put(user, person)
             found[user] = person, loaded.duplicates
         return found
@@ -206,12 +218,13 @@ class Live:
 
     def save(self, most: int = SAVED_AT_ONCE) -> int:
         """Bring some unsaved states into the store; return how many."""
-        some = dict(list(self.unsaved.items())[:most])
+        some = self._settled(dict(itertools.islice(self.unsaved.items(), most)))
         if some:
-            rows = self.serving.to_store([row for _, row in some.values()])
-            self.store.put_states([Rebuilt(user, version, self.serving.key, row) for (user, (version, _)), row in zip(some.items(), rows, strict=True)])
-            for user in some:
+            rows = self.serving.to_store([person.row for person in some.values() if person.row is not None])
+            self.store.put_states([Rebuilt(user, person.version, self.serving.key, row) for (user, person), row in zip(some.items(), rows, strict=True)])
+            for user, person in some.items():
                 del self.unsaved[user]
+                self.people.settle(user, person)
         return len(some)
 
     # -- the rest ------------------------------------------------------------------------------------------------
@@ -225,6 +238,17 @@ class Live:
         self.people.drop(user)
         self.unsaved.pop(user, None)
         return self.store.forget(user, scrub=False)
+
+    def retract(self, user: str, event_id: str) -> int:
+        """Remove one event; the state is made anew from the rest of the log when it is needed."""
+        removed = 1
+        try:
+            removed = self.store.retract(user, event_id)
+        finally:
+            if removed:  # or whether anything was written is not known
+                self.people.drop(user)
+                self.unsaved.pop(user, None)
+        return removed
 
     def switch(self, serving: Serving) -> None:
         """Let another model answer from now on; users are replayed when they are touched."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 import logging
 import sys
 import threading
@@ -37,7 +38,8 @@ class Log:
             self.dropped += 1
             return
         self._waiting.append({"time": time.time(), "what": what, **fields})
-        self._wake.set()
+        if not self._wake.is_set():
+            self._wake.set()
 
     def close(self) -> None:
         """Write what is waiting, and end."""
@@ -76,8 +78,14 @@ class Forward(logging.Handler):
 
 def iso(microseconds: int) -> str:
     """Write a time as ISO 8601 in UTC, to the microsecond; years outside 1 to 9999 are brought to the nearest."""
-    moment = EPOCH + datetime.timedelta(microseconds=min(max(microseconds, EARLIEST), LATEST))
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ").rjust(27, "0")
+    seconds, rest = divmod(min(max(microseconds, EARLIEST), LATEST), 1_000_000)
+    return f"{_second(seconds)}.{rest:06d}Z"
+
+
+@functools.lru_cache(16)
+def _second(seconds: int) -> str:
+    """Write a time to the second; most of those asked for are of this moment, and to write one takes longer than to remember it."""
+    return (EPOCH + datetime.timedelta(seconds=seconds)).isoformat()
 
 
 EPOCH = datetime.datetime(1970, 1, 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from hcarec.errors import HcarecError
 from hcarec.models.base import Recommendation
@@ -41,7 +41,8 @@ class Ask(NamedTuple):
 
     A visit comes after what is known of the user or after the history; nothing of it is stored. `variety`, from 0 to 1, is
     the least cosine distance between any two items of the answer; where too few candidates keep it, the best of the others
-    fill the answer up. `allow`, `deny` and `hide_seen` never shorten the answer either, unless too few items remain.
+    fill the answer up. `allow`, `deny` and `hide_seen` never shorten the answer either, unless too few items remain. `model` names
+    another model than the one being served.
     """
 
     user: str | None = None
@@ -52,6 +53,7 @@ class Ask(NamedTuple):
     allow: Sequence[str] | None = None
     deny: Sequence[str] = ()
     variety: float = 0.0
+    model: str | None = None
 
 
 class Answer(NamedTuple):
@@ -77,6 +79,21 @@ class ModelInfo(NamedTuple):
     model: str
     title: str
     items: int
+
+
+class ModelCard(NamedTuple):
+    """A model that can be named in an ask, as its folder describes it; `serving` says that it answers where none is named."""
+
+    name: str
+    model: str
+    title: str
+    serving: bool
+    items: int
+    has_attention: bool
+    config: dict[str, Any]
+    data: dict[str, Any]
+    protocol: dict[str, Any]
+    metrics: dict[str, Any]
 
 
 class Overloaded(HcarecError):

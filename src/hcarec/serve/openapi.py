@@ -24,10 +24,10 @@ def document(limits: Limits, keys: bool) -> dict[str, Any]:
 
     types = [kind for one in OPERATIONS for kind in (*_bodies(one), one.query, one.answer) if kind not in (None, Any)]
     _, components = msgspec.json.schema_components([*types, answers.Failure], ref_template=_REF)
-    for name in ("Wish", "Question"):
+    for name in ("Wish", "Question", "Look"):
         components[name]["not"] = {"required": ["user", "history"]}
-    for query in (schemas.SimilarQuery, schemas.HistoryQuery):
-        del components[query.__name__]
+    for query in {one.query.__name__ for one in OPERATIONS if one.query is not None}:
+        del components[query]
     paths: dict[str, Any] = {}
     for one in OPERATIONS:
         paths.setdefault(one.path, {})[one.method.lower()] = _operation(one, limits, keys)
@@ -61,7 +61,7 @@ def _operation(one: Operation, limits: Limits, keys: bool) -> dict[str, Any]:
 
 
 def _responses(one: Operation, limits: Limits, keys: bool) -> dict[str, Any]:
-    content = {"text/plain": {"schema": {"type": "string"}}} if one.answer is None else {"application/json": {"schema": _schema(one.answer)}}
+    content = {kind: {"schema": {"type": "string"}} for kind in one.kinds} or {"application/json": {"schema": _schema(one.answer)}}
     failures = {400: "The request is not what is expected; the message says where.", 431: f"The headers have more than {limits.header_bytes} bytes."}
     if one.body is not None:
         failures |= {
@@ -78,7 +78,8 @@ def _responses(one: Operation, limits: Limits, keys: bool) -> dict[str, Any]:
     failures |= {500: "The server could not answer; its log says why."} | one.refuses
     responses: dict[str, Any] = {"200": {"description": "Done.", "content": content}}
     for status, reason in sorted(failures.items()):
-        responses[str(status)] = {"description": reason, "content": _FAILURE} | ({"headers": _RETRY} if status in (429, 503) else {})
+        said: dict[str, Any] = {"description": reason} if status == 304 else {"description": reason, "content": _FAILURE}
+        responses[str(status)] = said | ({"headers": _RETRY} if status in (429, 503) else {})
     return responses
 
 

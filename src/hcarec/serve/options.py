@@ -47,6 +47,8 @@ class ServiceOptions:
     """Users whose states are held in memory."""
     accept_less: bool = False
     """Use a Redis server that may lose what it has acknowledged."""
+    store_apart: bool = True
+    """Run SQLite in a process of its own, so that it does not take turns with requests."""
     verify_store: bool = True
     """Check the structure of an SQLite store when it is opened."""
 

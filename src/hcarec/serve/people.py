@@ -17,14 +17,15 @@ LONGEST_LOG = 4096
 class Person(NamedTuple):
     """A user's log at a `version`, as a model sees it.
 
-    `row` is the state after it, None where that is not at hand or the model has none; `log` its known items, oldest first,
-    None where it is not at hand. Version 0 stands for a user without a log.
+    `row` is the state after it but for the items of `tail`, which it has yet to take in, or None where no state is at hand or the
+    model has none; `log` its known items, oldest first, None where it is not at hand. Version 0 stands for a user without a log.
     """
 
     version: int
     last_time: int | None
     row: bytes | None
     log: np.ndarray | None
+    tail: tuple[int, ...] = ()
 
     def serves(self, recurrent: bool, with_log: bool) -> bool:
         """Say whether this is enough to recommend by a model with states or without, which needs the log itself."""
@@ -62,6 +63,13 @@ class People:
             self._held.move_to_end(user)
             if len(self._held) > self._most:
                 self._held.popitem(last=False)
+
+    def settle(self, user: str, to: Person) -> None:
+        """Hold on to the state of a user, which has taken in all events, unless there are newer ones."""
+        with self._lock:
+            held = self._held.get(user)
+            if held is not None and held.version == to.version:
+                self._held[user] = held._replace(row=to.row, tail=to.tail)
 
     def drop(self, user: str) -> None:
         """Let go of a user."""

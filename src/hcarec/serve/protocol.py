@@ -59,20 +59,30 @@ class GuardedProtocol(HttpToolsProtocol):
             self._header_bytes += len(data)
         if self._in_headers and self._header_bytes > self.limits.header_bytes:
             self._turn_away(Refusal(431, "too_large", f"the headers have more than {self.limits.header_bytes} bytes"))
-        elif self._reading is None and (self.cycle is None or self.cycle.response_complete):
-            self._read_in_time()  # bytes between two requests, which have stopped the clock of an idle connection
+        elif self._reading is None and self._more_must_come():  # most requests come in one piece, and need no clock
+            self._read_in_time()
+
+    def _more_must_come(self) -> bool:
+        if self._in_headers or self.cycle is None or self.cycle.response_complete:
+            return True  # the last also for bytes between two requests, which have stopped the clock of an idle connection
+        return self.cycle.more_body
 
     def on_message_begin(self) -> None:
         """Begin a request: its headers must end in time."""
         super().on_message_begin()
         self._in_headers, self._begun, self._header_bytes = True, True, 1
-        self._read_in_time()
+        self._stop_reading_clock()
 
     def on_headers_complete(self) -> None:
-        """Go on to the body, whose time the application keeps."""
+        """Go on to the body, which has its own time."""
         self._in_headers = False
         self._stop_reading_clock()
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """End the request."""
+        super().on_message_complete()
+        self._stop_reading_clock()
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP."""
@@ -84,8 +94,13 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _too_slow(self) -> None:
         # Who has sent nothing yet hears nothing: browsers open connections ahead of need.
+        self._reading = None
+        within = f"did not come within {self.limits.receive_seconds:g} seconds"
         if self._in_headers and self._header_bytes:
-            return self._turn_away(Refusal(408, "timeout", f"the headers did not come within {self.limits.receive_seconds:g} seconds"))
+            return self._turn_away(Refusal(408, "timeout", f"the headers {within}"))
+        if self.cycle is not None and self.cycle.more_body and not self.cycle.response_started:
+            self.cycle.scope["too_slow"] = True  # type: ignore[typeddict-unknown-key]
+            return self._turn_away(Refusal(408, "timeout", f"the body {within}"))
         self.transport.close()
 
     # -- going out ---------------------------------------------------------------------------------------------------

@@ -13,12 +13,14 @@ from hcarec.errors import InputError
 from hcarec.serve.messages import Ask, NewEvent
 
 ID_BYTES = 512
-MOST_EVENTS, MOST_K, MOST_ITEMS, MOST_LISTED = 1000, 1000, 2000, 10_000
-"""Events in a request; items in an answer; items of a history or a visit; items in an allow-list or a deny-list, or events of a history read back."""
+MOST_EVENTS, MOST_K, MOST_ITEMS, MOST_LISTED, MOST_TYPED = 1000, 1000, 2000, 10_000, 200
+"""Events in a request; items in an answer; items of a history or a visit; items in an allow-list or a deny-list, or events of a history read back;
+characters of a search."""
 
 Id = Annotated[str, Meta(min_length=1, max_length=ID_BYTES, description=f"Any text of at most {ID_BYTES} bytes of UTF-8.")]
 Items = Annotated[list[Id], Meta(max_length=MOST_ITEMS)]
 Listed = Annotated[list[Id], Meta(max_length=MOST_LISTED)]
+ModelName = Annotated[str, Meta(min_length=1, max_length=ID_BYTES, description="One of /v1/models; by default the one being served.")]
 # To JSON 20.0 is as whole a number as 20.
 Count = Annotated[int, Meta(ge=1, le=MOST_K)] | Annotated[float, Meta(ge=1, le=MOST_K, multiple_of=1)]
 Limit = Annotated[int, Meta(ge=1, le=MOST_LISTED)] | Annotated[float, Meta(ge=1, le=MOST_LISTED, multiple_of=1)]
@@ -69,12 +71,12 @@ class Wish(Struct, forbid_unknown_fields=True):
     allow: Listed | UnsetType = UNSET
     deny: Listed = msgspec.field(default_factory=list)
     variety: Annotated[float, Meta(ge=0, le=1, description="The least cosine distance between two items of the answer.")] = 0.0
+    model: ModelName | UnsetType = UNSET
 
     def message(self) -> Ask:
         """Return the wish as the service takes it."""
-        return Ask(
-            *_whose(self.user, self.history, self.visit), int(self.k), self.hide_seen, _listed("allow", self.allow), _checked("deny", self.deny), self.variety
-        )
+        allow, deny = _listed("allow", self.allow), _checked("deny", self.deny)
+        return Ask(*_whose(self.user, self.history, self.visit), int(self.k), self.hide_seen, allow, deny, self.variety, self.model or None)
 
 
 class Question(Struct, forbid_unknown_fields=True):
@@ -84,10 +86,25 @@ class Question(Struct, forbid_unknown_fields=True):
     history: Items | UnsetType = UNSET
     visit: Items = msgspec.field(default_factory=list)
     item: Id | UnsetType = UNSET
+    model: ModelName | UnsetType = UNSET
 
     def message(self) -> Ask:
         """Return whose recommendation it is about."""
-        return Ask(*_whose(self.user, self.history, self.visit), 1)
+        return Ask(*_whose(self.user, self.history, self.visit), 1, model=self.model or None)
+
+
+class Look(Struct, forbid_unknown_fields=True):
+    """What the attention was on at each of the `last` steps; by `user`, `history` and `visit` as in a wish."""
+
+    user: Id | UnsetType = UNSET
+    history: Items | UnsetType = UNSET
+    visit: Items = msgspec.field(default_factory=list)
+    last: Count = 30
+    model: ModelName | UnsetType = UNSET
+
+    def message(self) -> Ask:
+        """Return whose steps are looked at."""
+        return Ask(*_whose(self.user, self.history, self.visit), 1, model=self.model or None)
 
 
 class Named(Struct, forbid_unknown_fields=True):
@@ -100,6 +117,20 @@ class SimilarQuery(Struct, forbid_unknown_fields=True):
     """How many similar items."""
 
     k: Count = 20
+
+
+class ItemsQuery(Struct, forbid_unknown_fields=True):
+    """Words of a name, or an id; how many items."""
+
+    q: Annotated[str, Meta(max_length=MOST_TYPED, description="Words of a name, or an id; empty for the most frequent items.")] = ""
+    limit: Count = 20
+
+
+class UsersQuery(Struct, forbid_unknown_fields=True):
+    """The beginning of ids; how many users."""
+
+    q: Annotated[str, Meta(max_length=ID_BYTES, description="What the ids begin with.")] = ""
+    limit: Count = 20
 
 
 class HistoryQuery(Struct, forbid_unknown_fields=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import ipaddress
 import logging
 import signal
@@ -16,6 +17,7 @@ from typing import Any
 
 import uvicorn
 
+from hcarec import atomic
 from hcarec.errors import ConfigError
 from hcarec.serve.app import make_app
 from hcarec.serve.handlers import Site
@@ -43,6 +45,7 @@ class Settings:
     log: str = "requests"
     limits: Limits = field(default_factory=Limits)
     options: ServiceOptions = field(default_factory=ServiceOptions)
+    beside: tuple[Path, ...] = ()
 
 
 def run(settings: Settings, started: Callable[[Service, str], None]) -> None:
@@ -52,17 +55,21 @@ def run(settings: Settings, started: Callable[[Service, str], None]) -> None:
         raise ConfigError(f"'{settings.host}' can be reached from other machines, so API keys are needed: give --keys FILE, or --host 127.0.0.1")
     if settings.backups is not None and not settings.backups.is_dir():
         raise ConfigError(f"the folder of backups '{settings.backups}' is not there: make it, or give another")
+    if settings.backups is not None:
+        atomic.sweep(settings.backups)  # half a backup still holds people's events
     with bind(settings.host, settings.port) as listening, asyncio.Runner(loop_factory=_loop()) as runner:
         runner.run(_serve(settings, keys, listening, started))
 
 
 async def _serve(settings: Settings, keys: Keys | None, listening: socket.socket, started: Callable[[Service, str], None]) -> None:
-    service = await Service.open(settings.model, settings.store, data=settings.data, options=settings.options)
+    service = await Service.open(settings.model, settings.store, data=settings.data, options=settings.options, beside=settings.beside)
     with _logging(settings.log) as log:
         try:
             site = Site(service, settings.limits, keys, log, settings.model.resolve().parent, settings.backups)
             server = _Server(_config(site))
             listening.listen(BACKLOG)
+            gc.collect()
+            gc.freeze()  # what is there now stays: no need to look through it again and again
             started(service, address(listening))
             await server.serve([listening])
         finally:

@@ -6,11 +6,9 @@ Two threads do the work, one that owns the store and one that ranks; this class 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,12 +16,18 @@ from hcarec.explanation import Explanation
 from hcarec.explanation import explain as explain_history
 from hcarec.models.base import Recommendation
 from hcarec.serve import asking
+from hcarec.serve.aside import Aside
+from hcarec.serve.attention import Attention, attention
+from hcarec.serve.beside import Beside, replayed
+from hcarec.serve.deadlines import Deadline
+from hcarec.serve.directory import Listed, find_users
 from hcarec.serve.figures import figures
 from hcarec.serve.live import Known, Live, Lookup
-from hcarec.serve.messages import Answer, Ask, Basis, ModelInfo, NewEvent, Overloaded, Status, Taken
+from hcarec.serve.messages import Answer, Ask, Basis, ModelCard, ModelInfo, NewEvent, Overloaded, Status, Taken
 from hcarec.serve.options import ServiceOptions
 from hcarec.serve.people import NOBODY
 from hcarec.serve.policy import stamp
+from hcarec.serve.search import Found, Item, describe
 from hcarec.serve.seeding import seed
 from hcarec.serve.serving import Serving
 from hcarec.serve.stores import open_store
@@ -35,32 +39,44 @@ from hcarec.serve.workers import Call, Find, Rank, RankThread, StoreThread, Take
 __all__ = ["Answer", "Ask", "Basis", "History", "ModelInfo", "NewEvent", "Overloaded", "Service", "ServiceOptions", "Status", "Taken"]
 
 T = TypeVar("T")
-MOST_ASIDE = 32
-"""Explanations, similar items and model swaps that may wait for the thread they share."""
 
 
 class Service:
     """A running service; `open` makes one, `close` ends it."""
 
-    def __init__(self, live: Live, store: StoreThread, ranker: RankThread, options: ServiceOptions) -> None:
-        self._live, self._store, self._ranker, self._options = live, store, ranker, options
-        self._aside = ThreadPoolExecutor(1, "hcarec-aside")
-        self._n_aside = self._at_work = 0
+    def __init__(self, live: Live, store: StoreThread, ranker: RankThread, options: ServiceOptions, beside: Beside) -> None:
+        self._live, self._store, self._ranker, self._options, self._beside = live, store, ranker, options, beside
+        self._aside, self._searching = Aside("aside"), Aside("search")
+        self._warm: Serving | None = None
+        self._at_work = 0
         self._closing = False
         self._swapping = asyncio.Lock()
+        self._taking, self._finding = (Deadline(seconds, _too_late(seconds)) for seconds in (options.take_wait_s, options.state_wait_s))
         self._taken: Counter[str] = Counter()
         self._recommended: Counter[str] = Counter()
         self._degraded = 0
 
     @classmethod
-    async def open(cls, model: Path, store: str | Callable[[], Store], *, data: Path | None = None, options: ServiceOptions | None = None) -> Service:
-        """Load a model, open a store (by its address, or by a function called in the thread that will own it), import the data set."""
+    async def open(
+        cls,
+        model: Path,
+        store: str | Callable[[], Store],
+        *,
+        data: Path | None = None,
+        options: ServiceOptions | None = None,
+        beside: Sequence[Path] = (),
+    ) -> Service:
+        """Load a model, open a store (by its address, or by a function called in the thread that will own it), import the data set.
+
+        `beside` are the folders of further models, which answer when they are named.
+        """
         options = options or ServiceOptions()
         loop = asyncio.get_running_loop()
         serving = await asyncio.to_thread(Serving.load, Path(model), options.half_states)
+        others = await asyncio.to_thread(Beside.load, beside, serving)
 
         def begin() -> Live:
-            at = store() if callable(store) else open_store(store, options.verify_store, timeout=options.store_timeout_s, accept_less=options.accept_less)
+            at = store() if callable(store) else _open(store, options)
             try:
                 if data is not None:
                     seed(at, Path(data))
@@ -73,7 +89,7 @@ class Service:
         thread.start()
         live = await thread.opened
         ranker.start()
-        return cls(live, thread, ranker, options)
+        return cls(live, thread, ranker, options, others)
 
     # -- events --------------------------------------------------------------------------------------------------
 
@@ -83,11 +99,11 @@ class Service:
         stamped = [stamp(event, now, self._options.max_skew_s) for event in events]
         if not stamped:
             return []
-        async with self._working():
+        with self._working():
             answer = self._future()
             self._refuse_if_down()
             self._store.inbox.put(Take(stamped, answer, time.monotonic() + self._options.take_wait_s), len(stamped))
-            taken: list[Taken] = await self._in_time(answer, self._options.take_wait_s)
+            taken: list[Taken] = await self._taking.add(answer)
         self._taken.update(one.status for one in taken)
         return taken
 
@@ -97,7 +113,7 @@ class Service:
         """Recommend; a user's own events are in the answer as soon as `take` has returned."""
         begin = time.perf_counter()
         asking.check(ask)
-        async with self._working():
+        with self._working():
             known, degraded = await self._known(ask)
             asked = asking.understand(ask, known)
             state = time.perf_counter()
@@ -111,41 +127,77 @@ class Service:
 
     async def _known(self, ask: Ask) -> tuple[Known, bool]:
         """Return what is known of the user of an ask, and whether the store could not be asked for it in time."""
-        nobody = Known(self._live.serving, NOBODY)
+        serving = self._beside.pick(ask.model, self._live.serving)
         if ask.user is None:
-            return nobody, False
-        if (known := self._live.at_hand(ask.user, ask.hide_seen)) is not None:
+            return Known(serving, NOBODY), False
+        served = serving is self._live.serving
+        if served and (known := self._live.at_hand(ask.user, ask.hide_seen)) is not None:
             return known, False
         try:
-            return await self._find(Lookup(ask.user, ask.hide_seen)), False
-        except StoreError:
+            if served:
+                return await self._find(Lookup(ask.user, ask.hide_seen)), False
+            log = await self.history(ask.user, None)
+            return await self._aside.run(lambda: replayed(serving, log)), False
+        except (StoreError, Overloaded):  # a slow store has too much waiting before it with two or three asks
             self._degraded += 1
-            return self._live.at_hand(ask.user, False) or nobody, True
+            return (self._live.at_hand(ask.user, False) if served else None) or Known(serving, NOBODY), True
 
     async def _find(self, lookup: Lookup) -> Known:
         self._refuse_if_down()
         answer = self._future()
         self._store.inbox.put(Find(lookup, answer, time.monotonic() + self._options.state_wait_s))
-        found: Known = await self._in_time(answer, self._options.state_wait_s)
+        found: Known = await self._finding.add(answer)
         return found
 
     async def explain(self, ask: Ask, item: str | None = None) -> Explanation:
         """Explain why an item (by default the best one) is recommended after what is known of a user, a history or a visit."""
         asking.check(ask)
-        async with self._working():
-            past: list[str] = list(ask.history or ())
-            if ask.user is not None:
-                past = [event.item for event in (await self.history(ask.user, None)).events]
-            serving = self._live.serving
+        with self._working():
+            serving = self._beside.pick(ask.model, self._live.serving)
+            past = [one for one, _ in await self._past(ask)]
             if item is not None:
                 serving.index(item)
-            return await self._beside(lambda: explain_history(serving.model, [*past, *ask.visit], item))
+            return await self._aside.run(lambda: explain_history(serving.model, past, item))
+
+    async def attention(self, ask: Ask, last: int = 30) -> Attention:
+        """Return the attention at each of the last steps of what is known of a user, a history or a visit."""
+        asking.check(ask)
+        with self._working():
+            serving = self._beside.pick(ask.model, self._live.serving)
+            past = await self._past(ask)
+            return await self._aside.run(lambda: attention(serving, past, last))
+
+    async def _past(self, ask: Ask) -> list[tuple[str, int | None]]:
+        """Return all items of an ask, oldest first, with their times where they are known."""
+        log = (await self.history(ask.user, None)).events if ask.user is not None else ()
+        return [*((event.item, event.time) for event in log), *((item, None) for item in (*(ask.history or ()), *ask.visit))]
+
+    # -- items ---------------------------------------------------------------------------------------------------
 
     async def similar(self, item: str, k: int = 20) -> list[Recommendation]:
         """Return the items whose vectors point in the most similar direction."""
-        async with self._working():
+        with self._working():
             serving = self._live.serving
-            return await self._beside(lambda: serving.similar(item, k))
+            return await self._aside.run(lambda: serving.similar(item, k))
+
+    async def search(self, text: str, limit: int = 20) -> Found:
+        """Find items by words of their names, or by id."""
+        with self._working():
+            serving = self._live.serving
+            return await self._searching.run(lambda: serving.names.search(text, limit))
+
+    def item(self, item: str) -> Item:
+        """Return what is known of an item."""
+        serving = self._live.serving
+        return describe(serving.model, serving.index(item))
+
+    def warm(self) -> None:
+        """Make ready, in the background, what people ask for first who come to the page."""
+        serving = self._live.serving
+        if self._warm is not serving and not self._closing:
+            self._warm = serving
+            self._searching.begin(lambda: serving.names.search("", 1))
+            self._aside.begin(lambda: explain_history(serving.model, [serving.model.item_ids.text(0)]))
 
     # -- users ---------------------------------------------------------------------------------------------------
 
@@ -153,6 +205,18 @@ class Service:
         """Return the last events of a user, oldest first; version 0 and none for a user without a log."""
         encode("user", user)
         return await self._call(lambda live: live.history(user, limit))
+
+    async def users(self, beginning: str = "", limit: int = 20) -> list[Listed]:
+        """Return users whose ids begin with a text."""
+        if beginning:
+            encode("user", beginning)
+        return await self._call(lambda live: find_users(live.store, beginning, limit))
+
+    async def retract(self, user: str, event_id: str) -> int:
+        """Remove one event of a user durably; return how many went. Every later answer is as if it had never been there."""
+        encode("user", user)
+        encode("event", event_id)
+        return await self._call(lambda live: live.retract(user, event_id))
 
     async def forget(self, user: str) -> int:
         """Remove a user wholly and durably; return how many events went."""
@@ -163,16 +227,17 @@ class Service:
 
     async def swap(self, model: Path) -> ModelInfo:
         """Let another model answer, once it is loaded, checked and warm; a bad one is refused with `ModelError` and the old one goes on."""
-        async with self._swapping, self._working():
-            serving = await self._beside(lambda: Serving.load(Path(model), self._options.half_states))
+        async with self._swapping:
+            with self._working():
+                serving = await self._aside.run(lambda: Serving.load(Path(model), self._options.half_states))
 
-            def switch(live: Live) -> None:
-                live.switch(serving)
-                assert self._store.upkeep is not None
-                self._store.upkeep.renew()
+                def switch(live: Live) -> None:
+                    live.switch(serving)
+                    assert self._store.upkeep is not None
+                    self._store.upkeep.renew()
 
-            await self._call(switch, brief=False)
-            return serving.info
+                await self._call(switch, brief=False)
+                return serving.info
 
     async def backup(self, target: Path) -> None:
         """Write a copy of the store to a file; events and asks go on meanwhile."""
@@ -182,6 +247,10 @@ class Service:
     def model(self) -> ModelInfo:
         """The model that answers now."""
         return self._live.serving.info
+
+    def models(self) -> list[ModelCard]:
+        """Describe the models that can be named, the one that answers by default first."""
+        return self._beside.cards(self._live.serving)
 
     @property
     def durability(self) -> str:
@@ -210,49 +279,49 @@ class Service:
         for thread in (self._store, self._ranker):
             thread.inbox.close()
             await asyncio.to_thread(thread.join)
-        self._aside.shutdown()
+        for aside in (self._aside, self._searching):
+            await asyncio.to_thread(aside.close)
 
     # -- how it waits --------------------------------------------------------------------------------------------
 
     def _future(self) -> asyncio.Future[Any]:
         return asyncio.get_running_loop().create_future()
 
-    @contextlib.asynccontextmanager
-    async def _working(self) -> AsyncIterator[None]:
+    def _working(self) -> _Working:
         """Count what is going on, so that `close` can wait for it."""
         if self._closing:
             raise Overloaded("the service is stopping: try again shortly", 1.0)
-        self._at_work += 1
-        try:
-            yield
-        finally:
-            self._at_work -= 1
+        return _Working(self)
 
     async def _call(self, work: Callable[[Live], T], brief: bool = True) -> T:
-        async with self._working():
+        with self._working():
             self._refuse_if_down()
             answer = self._future()
             self._store.inbox.put(Call(work, answer, brief))
-            return await self._in_time(answer, self._options.take_wait_s) if brief else await answer
-
-    async def _beside(self, work: Callable[[], T]) -> T:
-        """Run something long in a thread of its own kind, so that neither the store nor the ranking waits for it."""
-        if self._n_aside >= MOST_ASIDE:
-            raise Overloaded(f"too much is waiting ({self._n_aside} explanations and the like): try again shortly", 1.0)
-        self._n_aside += 1
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._aside, work)
-        finally:
-            self._n_aside -= 1
-
-    async def _in_time(self, answer: asyncio.Future[Any], seconds: float) -> Any:
-        try:
-            return await asyncio.wait_for(answer, seconds)
-        except TimeoutError:
-            raise StoreUnreachable(
-                f"the store did not answer within {seconds:g} s; whether an event was stored is not known: send it again with the same event_id"
-            ) from None
+            return await self._taking.add(answer) if brief else await answer
 
     def _refuse_if_down(self) -> None:
         if self._store.down:
             raise StoreUnreachable("the store cannot be reached; it is tried again all the time: send this again in a few seconds")
+
+
+def _open(address: str, options: ServiceOptions) -> Store:
+    return open_store(address, options.verify_store, timeout=options.store_timeout_s, accept_less=options.accept_less, apart=options.store_apart)
+
+
+class _Working:
+    """One piece of work under way."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def __enter__(self) -> None:
+        self._service._at_work += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._service._at_work -= 1
+
+
+def _too_late(seconds: float) -> Callable[[], Exception]:
+    message = f"the store did not answer within {seconds:g} s; whether an event was stored is not known: send it again with the same event_id"
+    return lambda: StoreUnreachable(message)

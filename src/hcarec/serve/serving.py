@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +17,7 @@ from hcarec.models.base import Recommendation, check_k
 from hcarec.ops import cpu, layout
 from hcarec.serve.codec import Codec
 from hcarec.serve.messages import ModelInfo
+from hcarec.serve.search import Names
 
 REPLAYED_AT_ONCE = 4096
 """Events of a user taken in at once: the work space of the network grows with them."""
@@ -26,8 +28,11 @@ class Serving:
     """A model, and what is made of it once.
 
     `name` is the beginning of its hash. `key` names the states made by it: they depend on parameters, catalogue, windows and
-    on how they are stored. `recurrent` says whether there are states at all; the other models look at the whole log.
+    on how they are stored. `recurrent` says whether there are states at all; the other models look at the whole log. `folder` is
+    what the model's folder is called.
     """
+
+    folder = "model"
 
     def __init__(self, model: Model, digest: str, half_states: bool = False) -> None:
         if not len(model.item_ids):
@@ -42,6 +47,7 @@ class Serving:
             d, dtype = model.config.d, model.theta["X"].dtype
             self._network = layout.pack(model.theta, *model.windows)
             self.codec = Codec(len(model.item_ids), d, *model.windows, dtype)
+            self.blank = self.codec.encode(self.codec.decode([None]))[0]
             self._stored = Codec(len(model.item_ids), d, *model.windows, dtype, np.float16) if half_states else self.codec
         self._warm()
 
@@ -52,7 +58,9 @@ class Serving:
         model = load(folder)
         if artefact.model_hash(folder) != digest:
             raise ModelError(f"'{folder}' changed while it was read: try again when it is whole")
-        return cls(model, digest, half_states)
+        made = cls(model, digest, half_states)
+        made.folder = Path(os.path.abspath(folder)).name
+        return made
 
     def _warm(self) -> None:
         """Touch everything that is made on first use, so that no answer waits for it."""
@@ -90,7 +98,7 @@ class Serving:
         for begin in range(0, int(lengths.max(initial=0)), REPLAYED_AT_ONCE):
             parts = [each[begin : begin + REPLAYED_AT_ONCE] for each in items]
             offsets = np.cumsum([0, *map(len, parts)])
-            new = cpu._advance(self._network, before.state, np.concatenate(parts).astype(np.int32), offsets)
+            new = cpu.advance(self._network, before.state, np.concatenate(parts).astype(np.int32), offsets)
             moved = np.diff(offsets) > 0
             interest[moved] = new[moved]
         return self.codec.encode(before._replace(counts=before.counts + lengths)), interest
@@ -134,6 +142,11 @@ class Serving:
         first = order[: k + len(hidden)]
         items = first[~np.isin(first, hidden)][:k] if len(hidden) else first[:k]
         return items, scores[items]
+
+    @cached_property
+    def names(self) -> Names:
+        """What items are searched by; made when somebody searches."""
+        return Names(self.model, self._popular[0])
 
     @cached_property
     def _directions(self) -> tuple[np.ndarray, topk.Catalogue]:

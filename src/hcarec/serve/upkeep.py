@@ -11,10 +11,10 @@ from hcarec.serve.stores.interface import Figures, Rebuilt
 
 PAGE = 32
 """Users looked at in one go: what comes in meanwhile waits for it."""
-SAVE_AFTER_S, SAVE_FROM = 1.0, 256
-"""Unsaved states are written once there are so many of them or so long after the last time."""
-MOST_UNSAVED = 8192
-"""With more unsaved states than this, they are written even if something is waiting."""
+SAVE_AFTER_S, SAVE_FROM, SAVE_QUIET_S = 1.0, 256, 0.02
+"""Unsaved states are written once there are so many of them or so long after the last time, but not while events keep coming in."""
+MOST_UNSAVED = 32_768
+"""With more unsaved states than this, they are written even then."""
 FIGURES_EVERY_S = 1.0
 QUIET_S = 2.0
 """The files are rewritten after somebody was forgotten when nothing has come in for so long."""
@@ -43,7 +43,8 @@ class Upkeep:
         self._dropping = True
 
     def urgent(self) -> None:
-        """Do what must not be put off for ever."""
+        """Do what must not be put off for ever, in pieces that delay nobody for long."""
+        self._live.store.settle()
         if len(self._live.unsaved) > MOST_UNSAVED:
             self._live.save()
 
@@ -51,7 +52,7 @@ class Upkeep:
         """Do one piece of work, if there is any, `quiet_s` after the last job came in; say whether there may be more."""
         now = time.monotonic()
         live = self._live
-        if len(live.unsaved) >= SAVE_FROM or (live.unsaved and now - self._saved_at >= SAVE_AFTER_S):
+        if self._should_save(now, quiet_s):
             live.save()
             self._saved_at = now
         elif self.sweeping:
@@ -69,6 +70,11 @@ class Upkeep:
             live.store.settle()
             return False
         return True
+
+    def _should_save(self, now: float, quiet_s: float) -> bool:
+        n = len(self._live.unsaved)
+        due = n >= SAVE_FROM or (n > 0 and now - self._saved_at >= SAVE_AFTER_S)
+        return n > MOST_UNSAVED or (due and quiet_s >= SAVE_QUIET_S)
 
     def _sweep(self) -> None:
         """Replay some users that have no current state."""

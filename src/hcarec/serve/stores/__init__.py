@@ -10,15 +10,19 @@ if TYPE_CHECKING:
 REDIS = ("redis://", "rediss://", "unix://")
 
 
-def open_store(address: str, verify: bool = True, prefix: str = "hcarec:", timeout: float = 2.0, accept_less: bool = False) -> Store:
+def open_store(address: str, verify: bool = True, prefix: str = "hcarec:", timeout: float = 2.0, accept_less: bool = False, apart: bool = False) -> Store:
     """Open the store at an address: a server of Redis or Valkey, or the path of an SQLite file.
 
-    `verify` is for SQLite; `prefix`, `timeout` and `accept_less` are for Redis.
+    `verify` is for SQLite, as is `apart`, which puts it into a process of its own; `prefix`, `timeout` and `accept_less` are for Redis.
     """
     if address.startswith(REDIS):
         from hcarec.serve.stores.redis import RedisStore
 
         return RedisStore(address, prefix, timeout, accept_less)
+    if apart:
+        from hcarec.serve.stores.apart import ApartStore
+
+        return ApartStore(address, verify)
     from hcarec.serve.stores.sqlite import SqliteStore
 
     return SqliteStore(address, verify)

@@ -52,8 +52,8 @@ class Wanted(NamedTuple):
 class Loaded(NamedTuple):
     """What the next event of a user needs.
 
-    `last_time` is the latest time the log has ever held (None for a user without a log): an event before it is late
-    and the state must be rebuilt. `state` is None unless it reflects `version`. `duplicates` are those of the wanted
+    `last_time` is the latest time the log has ever held, be the event still there or not (None for a user without a
+    log): an event before it is late and the state must be rebuilt. `state` is None unless it reflects `version`. `duplicates` are those of the wanted
     event ids that the log holds already. `n_events` counts the events kept.
     """
 
@@ -134,7 +134,9 @@ class Checked(NamedTuple):
 
 
 class Store(Protocol):
-    """A durable store of logs and states."""
+    """A durable store of logs and states; `exclusive` says that nobody else can write to it while it is open."""
+
+    exclusive: bool
 
     def load(self, wanted: Sequence[Wanted], model: str) -> list[Loaded]:
         """Return, for every user wanted, in order, what the next event needs."""
@@ -163,6 +165,15 @@ class Store(Protocol):
 
     def drop_states(self, keep: Collection[str], limit: int = 1000) -> int:
         """Remove about `limit` states of models other than those to keep; return how many. Call until it returns 0."""
+
+    def retract(self, user: str, event_id: str) -> int:
+        """Remove one event of a user durably, by its id; return how many went: 1, or 0 where the log holds no such event.
+
+        The version grows, so all states become old: the next one is made by replaying what is left, and equals that of a
+        log that never held the event. Where `retain` has let go of events before, a replay lacks those as well. A log of
+        which nothing is left stays, at its new version. The id may be used again. The row is overwritten as those that
+        `retain` lets go are; only `forget` also sees to journals and slack space.
+        """
 
     def forget(self, user: str, scrub: bool = True) -> int:
         """Remove a user wholly and durably; return how many events went.

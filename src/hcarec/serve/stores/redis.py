@@ -35,6 +35,8 @@ class RedisStore:
     call. Several stores may share a server under different prefixes; Redis Cluster is not supported.
     """
 
+    exclusive = False
+
     def __init__(self, url: str, prefix: str = "hcarec:", timeout: float = 2.0, accept_less: bool = False) -> None:
         self._at = RedisConnection(url, prefix, timeout, accept_less)
         self.durability = self._at.durability
@@ -171,6 +173,10 @@ class RedisStore:
                 if count:
                     return int(count)
         return 0
+
+    def retract(self, user: str, event_id: str) -> int:
+        """Remove one event of a user durably, by its id; return how many went."""
+        return redis_upkeep.retract(self._at, encode("user", user), encode("event", event_id))
 
     def forget(self, user: str, scrub: bool = True) -> int:
         """Remove a user wholly and durably; return how many events went."""

@@ -106,6 +106,16 @@ redis.call('DECRBY', KEYS[1], ARGV[3])
 return 1
 """
 
+# KEYS: events, user, log, ids. ARGV: old record, new record, the event, its id.
+RETRACT = """
+if redis.call('GET', KEYS[2]) ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[2], ARGV[2])
+redis.call('ZREM', KEYS[3], ARGV[3])
+redis.call('SREM', KEYS[4], ARGV[4])
+redis.call('DECRBY', KEYS[1], 1)
+return 1
+"""
+
 # KEYS: events, users, models, user, log, ids. ARGV: name, the beginning of the keys of states.
 FORGET = """
 local gone = redis.call('ZCARD', KEYS[5])

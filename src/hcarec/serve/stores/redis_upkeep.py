@@ -1,4 +1,4 @@
-"""The upkeep of a Redis store: import, retention, rewriting of files, the check of everything."""
+"""The upkeep of a Redis store: import, removal and retention of events, rewriting of files, the check of everything."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from hcarec.serve.stores.redis_connection import RedisConnection
 from hcarec.serve.stores.redis_keys import (
     COMMIT,
     RETAIN,
+    RETRACT,
     Record,
     damaged,
     first_at,
@@ -122,6 +123,23 @@ def _retain(at: RedisConnection, name: bytes, last: int | None, since: int | Non
         new = pack_record(record._replace(n_events=record.n_events - going, digest=digest), name)
         if at.script(RETAIN, [at.key("events"), user, log, ids], [old, new, going, *(row[3] for row in rows if row[3] is not None)]):
             return going
+
+
+def retract(at: RedisConnection, name: bytes, event_id: bytes) -> int:
+    """Remove the event of an id from a user's log; return how many went, 1 or 0."""
+    user, log, ids, owner = at.key("user:", name), at.key("log:", name), at.key("ids:", name), owner_of(name)
+    while True:
+        old, held, members = at.read([("GET", user), ("SISMEMBER", ids, event_id), ("ZRANGE", log, 0, -1)])
+        if (record := unpack_record(old, name)) is None or not held:
+            return 0
+        found = [(member, row) for member in members if (row := unpack_event(owner, member))[3] == event_id]
+        if len(found) != 1:
+            raise damaged("events")
+        ((member, row),) = found
+        clock, _ = at.reserve([(name, 1)])
+        new = record._replace(version=clock + 1, n_events=record.n_events - 1, digest=(record.digest - row[4]) % (1 << 32))
+        if at.script(RETRACT, [at.key("events"), user, log, ids], [old, pack_record(new, name), member, event_id]):
+            return 1  # otherwise the log has changed meanwhile
 
 
 def scrub(at: RedisConnection) -> None:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import sqlite3
-from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hcarec.serve.stores import sqlite_backup, sqlite_log, sqlite_upkeep
 from hcarec.serve.stores.interface import Change, Checked, Event, Figures, History, Loaded, Page, Progress, Rebuilt, Retained, Wanted
 from hcarec.serve.stores.records import checksum, decode_event, encode, encode_events, event_checksum
 from hcarec.serve.stores.sqlite_file import SLOT, SqliteFile, Totals, User
 
-SETTLE_CHANGES = 200  # about 800 pages of WAL
+SETTLE_CHANGES = 64  # about 250 pages of WAL, a millisecond or two
 _LOAD = (
     "SELECT u.id, u.name, u.version, u.n_events, u.last_time, u.digest, u.checksum, s.version, s.state, s.checksum "
-    "FROM users u LEFT JOIN states s ON s.id = ?1 + u.id WHERE u.name = ?2"
+    "FROM users u LEFT JOIN states s ON s.id = ? + u.id WHERE u.name"
 )
 
 
@@ -28,8 +27,12 @@ class _Encoded(NamedTuple):
     state: bytes | None
 
 
-class _Duplicate(Exception):
-    """A change, by its place in the list, that brings an event id the log holds already."""
+class _Duplicates(Exception):
+    """Changes, by their places in the list, that bring event ids which the log holds already."""
+
+    def __init__(self, places: set[int]) -> None:
+        super().__init__()
+        self.places = places
 
 
 class SqliteStore:
@@ -40,6 +43,8 @@ class SqliteStore:
     are read, and damage that hides a row from its index would go unnoticed until `check`. The WAL is brought into the
     file by `settle`, or, where that is never called, by the commit that makes it longer than `checkpoint_pages` of 4 KB.
     """
+
+    exclusive = True
 
     def __init__(self, path: str | Path, verify: bool = True, checkpoint_pages: int = 8000) -> None:
         self._file = SqliteFile(path, verify, checkpoint_pages)
@@ -55,10 +60,10 @@ class SqliteStore:
         model_name = encode("model", model)
         with self._file.guarded():
             slot = self._slot(model_name)
-            return [self._load(name, event_ids, model_name, slot) for name, event_ids in asked]
+            rows = {row[1]: row for row in self._file.rows_of(_LOAD, [name for name, _ in asked], slot * SLOT)}
+            return [self._loaded(rows.get(name), event_ids, model_name, slot) for name, event_ids in asked]
 
-    def _load(self, name: bytes, event_ids: dict[bytes, str], model: bytes, slot: int) -> Loaded:
-        row = self._db.execute(_LOAD, (slot * SLOT, name)).fetchone()
+    def _loaded(self, row: Any, event_ids: dict[bytes, str], model: bytes, slot: int) -> Loaded:
         if row is None:
             return Loaded(0, None, None, frozenset(), 0)
         user = self._file.checked_user(row[:7])
@@ -83,61 +88,81 @@ class SqliteStore:
         refused: set[int] = set()
         while True:
             try:
-                with self._file.writing() as totals:
+                with self._file.writing(holds_users=True) as totals:
                     versions = self._apply(encoded, refused, totals)
                 self._unsettled += len(versions)
                 return versions
-            except _Duplicate as duplicate:  # rolled back: all again, without this one
-                refused.add(duplicate.args[0])
+            except _Duplicates as found:  # rolled back: all again, without these
+                refused |= found.places
 
     def _apply(self, changes: list[_Encoded], refused: set[int], totals: Totals) -> list[int | None]:
         versions: list[int | None] = []
-        new_states: Counter[int] = Counter()
         slots = {name: slot for slot, name, _ in self._file.models()}
-        changed: set[bytes] = set()
+        changed: dict[bytes, User] = {}
+        rows: list[sqlite_log.Row] = []
+        states: list[tuple[User, bytes, bytes]] = []
+        users = self._file.users([change.name for change in changes])
         for place, change in enumerate(changes):
-            user = self._file.user(change.name)
+            user = users.get(change.name)
             if place in refused or change.name in changed or change.expected != (user.version if user else 0):
                 versions.append(None)
                 continue
-            changed.add(change.name)
-            try:
-                user = sqlite_log.add_events(self._file, totals, user, change.name, change.events)
-            except sqlite3.IntegrityError as error:
-                if user is not None and any(event_id and self._holds(user, event_id) for _, _, event_id in change.events):
-                    raise _Duplicate(place) from None
-                raise self._file.damaged("indexes") from error
+            user, own = sqlite_log.appended(totals, user, change.name, change.events)
+            changed[change.name] = user
+            rows += own
             if change.state is not None:
-                slot = slots[change.model] if change.model in slots else self._new_slot(slots, change.model)
-                new_states[slot] += self._put_state(user, change.model, slot, change.state)
+                states.append((user, change.model, change.state))
             versions.append(user.version)
-        self._count_states(new_states)
+        try:
+            sqlite_log.write_users(self._file, list(changed.values()))
+            sqlite_log.write_events(self._file, rows)
+        except sqlite3.IntegrityError as error:
+            raise self._what_clashed(changes, refused, error) from error
+        self._write_states(slots, states)
+        for user in changed.values():
+            self._file.hold(user)
         return versions
+
+    def _what_clashed(self, changes: list[_Encoded], refused: set[int], error: sqlite3.IntegrityError) -> Exception:
+        """Find the changes that bring event ids which their logs hold; without one the file is damaged."""
+        self._db.execute("ROLLBACK")
+        places = set()
+        for place, change in enumerate(changes):
+            user = self._file.user(change.name) if place not in refused else None
+            if user is not None and any(event_id and self._holds(user, event_id) for _, _, event_id in change.events):
+                places.add(place)
+        return _Duplicates(places) if places else self._file.damaged("indexes")
 
     def put_states(self, rebuilt: Sequence[Rebuilt]) -> list[bool]:
         """Store states for logs that are still at the given version; say for which that was so."""
         encoded = [(encode("user", user), version, encode("model", model), state) for user, version, model, state in rebuilt]
         stored = []
-        new_states: Counter[int] = Counter()
-        with self._file.writing():
+        with self._file.writing(holds_users=True):
             slots = {name: slot for slot, name, _ in self._file.models()}
+            states = []
+            users = self._file.users([name for name, _, _, _ in encoded])
             for name, version, model, state in encoded:
-                user = self._file.user(name)
+                user = users.get(name)
                 stored.append(user is not None and user.version == version)
                 if user is not None and user.version == version:
-                    slot = slots[model] if model in slots else self._new_slot(slots, model)
-                    new_states[slot] += self._put_state(user, model, slot, state)
-            self._count_states(new_states)
+                    states.append((user, model, state))
+            self._write_states(slots, states)
         return stored
 
-    def _put_state(self, user: User, model: bytes, slot: int, state: bytes) -> int:
-        """Write a state; return 1 if there was none before."""
-        key = slot * SLOT + user.id
-        row = (user.version, state, checksum((key, user.version), model, state), key)
-        if self._db.execute("UPDATE states SET version = ?, state = ?, checksum = ? WHERE id = ?", row).rowcount:
-            return 0
-        self._db.execute("INSERT INTO states (version, state, checksum, id) VALUES (?, ?, ?, ?)", row)
-        return 1
+    def _write_states(self, slots: dict[bytes, int], states: Sequence[tuple[User, bytes, bytes]]) -> None:
+        """Write states; the last one counts where a user has several of one model."""
+        by_slot: dict[int, dict[int, tuple[int, int, bytes, int]]] = {}
+        for user, model, state in states:
+            slot = slots[model] if model in slots else self._new_slot(slots, model)
+            key = slot * SLOT + user.id
+            by_slot.setdefault(slot, {})[key] = key, user.version, state, checksum((key, user.version), model, state)
+        change = "version = excluded.version, state = excluded.state, checksum = excluded.checksum"
+        for slot, rows in by_slot.items():
+            before = sqlite_log.count(self._file, "states", list(rows))
+            sqlite_log.insert(self._file, "INSERT INTO states VALUES ", list(rows.values()), f" ON CONFLICT (id) DO UPDATE SET {change}")
+            name, states_held = next((name, n) for known, name, n in self._file.models() if known == slot)
+            if before != len(rows):
+                self._file.count_states(slot, name, states_held + len(rows) - before)
 
     def _slot(self, model: bytes) -> int:
         """Return the slot of a model, 0 (which holds no states) for one that is not known."""
@@ -147,11 +172,6 @@ class SqliteStore:
         slots[model] = 1 + max(slots.values(), default=0)
         self._file.count_states(slots[model], model, 0)
         return slots[model]
-
-    def _count_states(self, new: Counter[int]) -> None:
-        if any(new.values()):
-            for slot, name, states in self._file.models():
-                self._file.count_states(slot, name, states + new[slot])
 
     def settle(self) -> None:
         """Bring the WAL into the file, if enough has been committed to be worth it."""
@@ -203,6 +223,15 @@ class SqliteStore:
     def drop_states(self, keep: Collection[str], limit: int = 1000) -> int:
         """Remove about `limit` states of models other than those to keep; return how many."""
         return sqlite_upkeep.drop_states(self._file, {encode("model", model) for model in keep}, limit)
+
+    def retract(self, user: str, event_id: str) -> int:
+        """Remove one event of a user durably, by its id; return how many went."""
+        name, wanted = encode("user", user), encode("event", event_id)
+        with self._file.writing(holds_users=True) as totals:
+            row = self._file.user(name)
+            removed = 0 if row is None else sqlite_log.remove_event(self._file, totals, row, wanted)
+        self._unsettled += removed
+        return removed
 
     def forget(self, user: str, scrub: bool = True) -> int:
         """Remove a user wholly and durably; return how many events went."""

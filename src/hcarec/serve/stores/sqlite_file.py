@@ -6,10 +6,10 @@ import contextlib
 import os
 import secrets
 import sqlite3
-from collections.abc import Iterator
-from dataclasses import astuple, dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from hcarec.serve.stores.errors import StoreBusy, StoreDamaged, StoreError, StoreFull
 from hcarec.serve.stores.records import checksum
@@ -18,6 +18,10 @@ from hcarec.serve.stores.sqlite_mark import Mark
 APPLICATION = 0x68636172  # "hcar", in the header of the file
 SCHEMA_VERSION = 1
 SLOT = 1 << 48
+MOST_USERS_HELD = 50_000
+AT_ONCE = (128, 64, 32, 16, 8, 4, 2, 1)
+"""Rows that one statement reads or writes; few sizes, so that the statements stay prepared."""
+T = TypeVar("T")
 # Ids are blobs: any bytes, compared as bytes. A state's id is slot * SLOT + user, slot being its model's, so that a table
 # of plain rows serves (states of 3 KB then need no overflow page) and a model's states lie side by side.
 SCHEMA = (
@@ -46,9 +50,13 @@ class Totals:
     events: int = 0
     traces: int = 0
 
+    def row(self) -> tuple[bytes, int, int, int, int, int]:
+        """Return the fields as they are stored."""
+        return self.name, self.clock, self.last_user, self.users, self.events, self.traces
+
     def checksum(self) -> int:
         """Return the checksum of the row."""
-        return checksum(astuple(self)[1:], self.name)
+        return checksum(self.row()[1:], self.name)
 
 
 class User(NamedTuple):
@@ -66,10 +74,25 @@ class User(NamedTuple):
         return checksum((self.id, self.version, self.n_events, self.last_time, self.digest), self.name)
 
 
+def parts(rows: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Cut rows into pieces for one statement each: at every statement Python may hand the interpreter to another thread, and waits to get it back."""
+    at = 0
+    for size in AT_ONCE:
+        while len(rows) - at >= size:
+            yield rows[at : at + size]
+            at += size
+
+
+def marks(n: int) -> str:
+    """Return n marks, where values are put in."""
+    return ", ".join("?" * n)
+
+
 class SqliteFile:
     """The only connection to a store's file, which no other process can open meanwhile.
 
-    One connection writes, reads and checkpoints: SQLite before 3.51.3 may damage a WAL database otherwise.
+    One connection writes, reads and checkpoints: SQLite before 3.51.3 may damage a WAL database otherwise. Since nobody else writes,
+    the row about the store, the models and the users of the last transactions are held in memory; what fails to commit is read again.
     """
 
     def __init__(self, path: str | Path, verify: bool, checkpoint_pages: int) -> None:
@@ -77,6 +100,9 @@ class SqliteFile:
         with self.guarded():
             self.db = sqlite3.connect(self.path, timeout=1.0, isolation_level=None)
         self._mark = Mark(self.path)
+        self._totals: Totals | None = None
+        self._models: list[tuple[int, bytes, int]] | None = None
+        self._users: dict[bytes, User] = {}
         try:
             with self.guarded():
                 self._open(verify, checkpoint_pages)
@@ -143,37 +169,67 @@ class SqliteFile:
             raise self.damaged("schema") from error
 
     @contextlib.contextmanager
-    def writing(self) -> Iterator[Totals]:
-        """Run a block as one durable transaction, over the totals, which it may change."""
+    def writing(self, holds_users: bool = False) -> Iterator[Totals]:
+        """Run a block as one durable transaction, over the totals, which it may change; `holds_users` says that it passes all new rows of users to `hold`."""
         with self.guarded():
             self.db.execute("BEGIN IMMEDIATE")
             try:
-                totals = self.totals()
-                before = replace(totals)
+                before = self.totals()
+                totals = replace(before)
                 yield totals
                 if totals != before:
                     self.db.execute(
                         "UPDATE store SET name = ?, clock = ?, last_user = ?, users = ?, events = ?, traces = ?, checksum = ?",
-                        (*astuple(totals), totals.checksum()),
+                        (*totals.row(), totals.checksum()),
                     )
                 self.db.execute("COMMIT")
             except BaseException:
+                self._totals, self._models = None, None
+                self._users.clear()
                 with contextlib.suppress(sqlite3.Error):  # SQLite may have rolled back by itself
                     self.db.execute("ROLLBACK")
                 raise
+        self._totals = totals
+        if not holds_users:
+            self._models = None
+            self._users.clear()
         self._mark.write(totals.name, totals.clock)
 
     def totals(self) -> Totals:
-        """Read the row about the whole store."""
+        """Return the row about the whole store."""
+        if self._totals is None:
+            self._totals = self._read_totals()
+        return self._totals
+
+    def _read_totals(self) -> Totals:
         row = self.db.execute("SELECT name, clock, last_user, users, events, traces, checksum FROM store WHERE one = 1").fetchone()
         if row is None or (totals := Totals(*row[:-1])).checksum() != row[-1]:
             raise self.damaged("store")
         return totals
 
     def user(self, name: bytes) -> User | None:
-        """Read the row of a user."""
-        row = self.db.execute("SELECT id, name, version, n_events, last_time, digest, checksum FROM users WHERE name = ?", (name,)).fetchone()
-        return None if row is None else self.checked_user(row)
+        """Return the row of a user."""
+        return self.users([name]).get(name)
+
+    def users(self, names: Sequence[bytes]) -> dict[bytes, User]:
+        """Return the rows of those users that there are."""
+        found = {name: user for name in names if (user := self._users.get(name)) is not None}
+        rows = self.rows_of("SELECT id, name, version, n_events, last_time, digest, checksum FROM users WHERE name", [n for n in names if n not in found])
+        return found | {row[1]: self.checked_user(row) for row in rows}
+
+    def rows_of(self, select: str, names: Sequence[Any], *first: Any) -> list[Any]:
+        """Read the rows of some names by a query that ends before ` IN (..)`, `first` being the values of its other marks."""
+        rows: list[Any] = []
+        for part in parts(names):
+            rows += self.db.execute(f"{select} IN ({marks(len(part))})", (*first, *part)).fetchall()
+        return rows
+
+    def hold(self, user: User) -> None:
+        """Keep the row of a user, just written, in memory."""
+        self._users.pop(user.name, None)
+        self._users[user.name] = user
+        if len(self._users) > MOST_USERS_HELD:
+            del self._users[next(iter(self._users))]
 
     def checked_user(self, row: tuple[int, bytes, int, int, int, int, int]) -> User:
         """Return a row of `users` if its checksum is right."""
@@ -183,7 +239,12 @@ class SqliteFile:
         return user
 
     def models(self) -> list[tuple[int, bytes, int]]:
-        """Read slot, name and number of states of every model."""
+        """Return slot, name and number of states of every model."""
+        if self._models is None:
+            self._models = self._read_models()
+        return list(self._models)
+
+    def _read_models(self) -> list[tuple[int, bytes, int]]:
         rows = self.db.execute("SELECT slot, name, states, checksum FROM models ORDER BY slot").fetchall()
         if any(checksum((slot, states), name) != expected for slot, name, states, expected in rows):
             raise self.damaged("models")
@@ -191,6 +252,7 @@ class SqliteFile:
 
     def count_states(self, slot: int, name: bytes, states: int) -> None:
         """Write how many states of a model there are."""
+        self._models = None
         self.db.execute("INSERT OR REPLACE INTO models VALUES (?, ?, ?, ?)", (slot, name, states, checksum((slot, states), name)))
 
     def checkpoint(self) -> None:

@@ -28,7 +28,7 @@ def ensure_cache() -> str | None:
 def usual() -> Sequence[Path]:
     """Return where Numba would put compiled code: beside the sources, or in the user's cache."""
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(__file__).parent.parent / "ops" / "__pycache__", Path(home) / "numba"
+    return Path(__file__).parent / "ops" / "__pycache__", Path(home) / "numba"
 
 
 def writable(folder: Path) -> bool:

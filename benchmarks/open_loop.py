@@ -1,0 +1,207 @@
+"""Send requests to a service at times that are fixed beforehand, whether it keeps up or not, and say how long each took.
+
+A plan comes as JSON on standard input, the outcome goes as JSON to standard output; `benchmarks/serve.py` starts this as a process
+of its own, so that measuring and serving share nothing but the machine. Arrivals are Poisson. A latency counts from the moment a request was
+due, not from when it was sent: a service (or a generator) that falls behind shows. Kinds of request: `event` is one event; `pair` is
+an event and, once that is acknowledged, the top k for the same user: its latency is that of both together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+PERCENTILES = (50, 90, 99, 99.9, 100)
+TICK_S = 0.001
+"""Least time between two looks at what is due; what is late by it counts as latency."""
+GIVE_UP_S = 30.0
+"""How long answers are waited for after the last request was due."""
+
+
+class Plan(NamedTuple):
+    """What to send: `rate` a second for `seconds`, of which the first `warm` do not count; users and items are drawn by popularity."""
+
+    port: int
+    kind: str
+    rate: float
+    seconds: float
+    warm: float
+    users: int
+    items: list[str]
+    connections: int = 256
+    k: int = 20
+    seed: int = 0
+
+
+class Connection(asyncio.Protocol):
+    """One connection, which carries one request at a time."""
+
+    def __init__(self) -> None:
+        self._received = b""
+        self.answered: Callable[[int], None] | None = None
+        self.transport: Any = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+
+    def connection_lost(self, error: Exception | None) -> None:
+        answered, self.answered = self.answered, None
+        if answered is not None:
+            answered(0)
+
+    def data_received(self, data: bytes) -> None:
+        self._received = received = self._received + data
+        head = received.find(b"\r\n\r\n")
+        if head < 0:
+            return
+        at = received.find(b"content-length: ") + 16
+        if len(received) < head + 4 + int(received[at : received.find(b"\r\n", at)]):
+            return
+        self._received = b""
+        answered, self.answered = self.answered, None
+        if answered is not None:
+            answered(int(received[9:12]))
+
+
+class Generator:
+    """Sends what is planned and notes what comes back; times in seconds, one entry per request: due, event answered, all answered, status."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self._loop = plan, asyncio.get_running_loop()
+        rng = np.random.default_rng(plan.seed)
+        self.due = np.cumsum(rng.exponential(1 / plan.rate, int(plan.rate * plan.seconds)))
+        n = len(self.due)
+        self._users = _popular(rng, plan.users, n)
+        self._items = _popular(rng, len(plan.items), n)
+        self.lag = np.zeros(n)
+        self.event_s, self.all_s, self.status = np.full(n, np.nan), np.full(n, np.nan), np.zeros(n, np.int16)
+        self._idle: deque[Connection] = deque()
+        self._queue: deque[tuple[int, bytes, Callable[[int], None]]] = deque()
+        self._next = self._open = 0
+        self._done = asyncio.Event()
+        self._run = f"{plan.seed}-{time.time_ns()}"
+
+    async def go(self) -> None:
+        """Open the connections, send everything, wait for the answers."""
+        for _ in range(self.plan.connections):
+            _, connection = await self._loop.create_connection(Connection, "127.0.0.1", self.plan.port)
+            self._idle.append(connection)
+        self._begin = self._loop.time() + 0.1
+        self._loop.call_at(self._begin + self.due[0], self._send_due)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._done.wait(), self.due[-1] + GIVE_UP_S)
+
+    def _send_due(self) -> None:
+        now = self._loop.time() - self._begin
+        n = len(self.due)
+        while self._next < n and self.due[self._next] <= now:
+            self.lag[self._next] = now - self.due[self._next]
+            self._open += 1
+            self._send_event(self._next)
+            self._next += 1
+        if self._next < n:
+            # The loop's clock counts milliseconds: asked for less, it would only spin, on a core that the service needs.
+            self._loop.call_later(max(TICK_S, self.due[self._next] - now), self._send_due)
+
+    def _send_event(self, n: int) -> None:
+        user, item = self._users[n], self.plan.items[self._items[n]]
+        body = b'{"user":"u%d","item":%s,"event_id":"%s-%d"}' % (user, json.dumps(item).encode(), self._run.encode(), n)
+        self._send(n, b"/v1/events", body, lambda status: self._event_answered(n, status))
+
+    def _event_answered(self, n: int, status: int) -> None:
+        self.event_s[n] = self._loop.time() - self._begin - self.due[n]
+        if self.plan.kind == "event" or status != 200:
+            return self._finish(n, status)
+        body = b'{"user":"u%d","k":%d}' % (self._users[n], self.plan.k)
+        self._send(n, b"/v1/recommend", body, lambda status: self._finish(n, status))
+
+    def _finish(self, n: int, status: int) -> None:
+        self.all_s[n] = self._loop.time() - self._begin - self.due[n]
+        self.status[n] = status
+        self._open -= 1
+        if self._open == 0 and self._next == len(self.due):
+            self._done.set()
+
+    def _send(self, n: int, path: bytes, body: bytes, answered: Callable[[int], None]) -> None:
+        head = b"POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % (path, len(body))
+        self._queue.append((n, head + body, answered))
+        self._pump()
+
+    def _pump(self) -> None:
+        while self._queue and self._idle:
+            _, request, answered = self._queue.popleft()
+            connection = self._idle.popleft()
+            if connection.transport.is_closing():
+                self._renew()
+                self._queue.appendleft((0, request, answered))
+                continue
+            connection.answered = lambda status, c=connection, answered=answered: self._back(c, status, answered)
+            connection.transport.write(request)
+
+    def _back(self, connection: Connection, status: int, answered: Callable[[int], None]) -> None:
+        if connection.transport.is_closing():
+            self._renew()
+        else:
+            self._idle.appendleft(connection)  # the one used last is the one most surely open
+        answered(status)
+        self._pump()
+
+    def _renew(self) -> None:
+        async def connect() -> None:
+            try:
+                _, connection = await self._loop.create_connection(Connection, "127.0.0.1", self.plan.port)
+            except OSError:
+                await asyncio.sleep(0.05)
+                return self._renew()
+            self._idle.append(connection)
+            self._pump()
+
+        self._loop.create_task(connect())
+
+    def outcome(self) -> dict[str, Any]:
+        """Return counts and latencies in milliseconds, of what was due after the warming up."""
+        counts = self.due >= self.plan.warm
+        good = counts & (self.status == 200)
+        return {
+            "requests": int(counts.sum()),
+            "statuses": {str(status): n for status, n in sorted(Counter(self.status[counts].tolist()).items())},
+            "answered_per_second": float(good.sum() / (self.plan.seconds - self.plan.warm)),
+            "latency_ms": _percentiles(self.all_s[good]),
+            "event_ms": _percentiles(self.event_s[good]),
+            "refusal_ms": _percentiles(self.all_s[counts & (self.status >= 400)]),
+            "generator_lag_ms": _percentiles(self.lag[counts]),
+        }
+
+
+def _popular(rng: np.random.Generator, n: int, size: int) -> np.ndarray:
+    """Draw from n by Zipf's law."""
+    cumulated = np.cumsum(np.arange(1, n + 1) ** -0.8)
+    return np.searchsorted(cumulated, rng.random(size) * cumulated[-1])
+
+
+def _percentiles(seconds: np.ndarray) -> dict[str, float] | None:
+    return {f"p{p:g}": round(1000 * float(np.percentile(seconds, p)), 3) for p in PERCENTILES} if len(seconds) else None
+
+
+async def main() -> None:
+    """Carry out the plan on standard input."""
+    generator = Generator(Plan(**json.load(sys.stdin)))
+    await generator.go()
+    json.dump(generator.outcome(), sys.stdout)
+
+
+if __name__ == "__main__":
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(main())
+    else:
+        uvloop.run(main())

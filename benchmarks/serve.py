@@ -1,0 +1,286 @@
+"""Load the live service over HTTP: requests arrive when they are due, whether it keeps up or not; server and generator share this machine.
+
+Every case runs three times, the median counts. `pair` is an event and, once that is acknowledged, the top 20 for the same user; its latency
+is that of both. The models are trained on synthetic logs, so that their vectors have the shape that ranking meets in life.
+The load that the service holds is the highest rate tried at which no request is refused and the goal of the case is met.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from machine import describe
+
+HERE = Path(__file__).parent
+WARM_S = 3.0
+
+
+class Size(NamedTuple):
+    """A model and the log it is trained on."""
+
+    name: str
+    items: int
+    d: int
+    users: int
+    mean_length: int
+    epochs: int
+
+
+class Case(NamedTuple):
+    """A load and what is asked of it."""
+
+    name: str
+    size: Size
+    kind: str
+    rate: float
+    p99_ms: float
+
+
+TAOBAO = Size("267,948 items, d 20", 267_948, 20, 37_000, 44, 3)
+MILLION = Size("1,000,000 items, d 64", 1_000_000, 64, 100_000, 40, 3)
+SMALL = Size("2,000 items, d 8", 2_000, 8, 500, 20, 1)
+CASES = (
+    Case("events", TAOBAO, "event", 2000, 10),
+    Case("event + top-20", TAOBAO, "pair", 400, 50),
+    Case("event + top-20, million", MILLION, "pair", 60, 100),
+    Case("event + top-20, million, index", MILLION, "pair", 250, 50),
+)
+LOADED = CASES[1]
+"""The case whose greatest load is looked for, doubled, and held for ten minutes."""
+LOAD_USERS = 20_000
+
+
+def main() -> None:
+    """Run, print a table and write JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--work", type=Path, help="where trained models are kept for the next time (default: nowhere)")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=20.0, help="of each run, after warming up")
+    parser.add_argument("--minutes", type=float, default=10.0, help="of the long run at 80 per cent of the load it holds")
+    parser.add_argument("--quick", action="store_true", help="a small model and a light load, for a few seconds")
+    options = parser.parse_args()
+    cases, loaded = CASES, LOADED
+    if options.quick:
+        cases = loaded, _ = (Case("event + top-20", SMALL, "pair", 50, 100), Case("events", SMALL, "event", 100, 100))
+        options.runs, options.seconds, options.minutes = 1, 1.0, 0.05
+    with tempfile.TemporaryDirectory() as folder:
+        work = options.work or Path(folder)
+        result: dict[str, Any] = {"machine": describe(), "fdatasync_ms": fdatasync_ms(Path(folder)), "users": LOAD_USERS}
+        result["cases"] = [measure(case, work, Path(folder), options.runs, options.seconds) for case in cases]
+        result["overload"] = overload(loaded, work, Path(folder), options.seconds, options.quick)
+        result["long"] = long_run(loaded, 0.8 * result["overload"]["held_rate"], work, Path(folder), 60 * options.minutes)
+    show(result)
+    if options.output:
+        options.output.parent.mkdir(parents=True, exist_ok=True)
+        options.output.write_text(json.dumps(result, indent=1) + "\n")
+
+
+# -- cases -----------------------------------------------------------------------------------------------------------------
+
+
+def measure(case: Case, work: Path, folder: Path, runs: int, seconds: float) -> dict[str, Any]:
+    """Run one case several times, each on a new store."""
+    outcomes = []
+    for seed in range(runs):
+        with serving(case.size, work, folder, "--index") as server:
+            outcomes.append(load(server, case, case.rate, seconds, seed) | server.where_time_goes())
+            said = server.said
+        print(f"{case.name}: {brief(outcomes[-1])}", file=sys.stderr, flush=True)
+    p99 = statistics.median(one["latency_ms"]["p99"] for one in outcomes)
+    refused = sum(n for one in outcomes for status, n in one["statuses"].items() if status != "200")
+    recall = re.search(r"recall@20 ([\d.]+)", said)
+    return {
+        "case": case.name, "model": case.size.name, "rate": case.rate, "goal_p99_ms": case.p99_ms, "p99_ms": p99,
+        "p50_ms": statistics.median(one["latency_ms"]["p50"] for one in outcomes), "refused": refused,
+        "recall_at_20": float(recall[1]) if recall else None, "met": p99 <= case.p99_ms and not refused, "runs": outcomes,
+    }  # fmt: skip
+
+
+def overload(case: Case, work: Path, folder: Path, seconds: float, quick: bool) -> dict[str, Any]:
+    """Find the load that the service holds, send twice as much, then see whether it recovers."""
+    with serving(case.size, work, folder) as server:
+        tried, held = [], None
+        rate = case.rate / 2
+        while rate < 40 * case.rate and (held is None or not quick):
+            outcome = load(server, case, rate, min(seconds, 8.0), len(tried))
+            tried.append({"rate": rate, "p99_ms": outcome["latency_ms"]["p99"], "statuses": outcome["statuses"]})
+            print(f"looking for the load it holds: {rate:.0f}/s {brief(outcome)}", file=sys.stderr, flush=True)
+            if set(outcome["statuses"]) != {"200"} or outcome["latency_ms"]["p99"] > case.p99_ms:
+                break
+            held, rate = {"rate": rate} | outcome, rate * 1.2
+        if held is None:
+            held = {"rate": rate} | outcome
+        with server.memory() as before:
+            time.sleep(1.0)
+        with server.memory() as during:
+            twice = load(server, case, 2 * held["rate"], seconds, 100)
+        time.sleep(1.0)
+        after = load(server, case, held["rate"], min(seconds, 8.0), 101)
+    print(f"twice the load: {brief(twice)}; afterwards {brief(after)}", file=sys.stderr, flush=True)
+    return {
+        "held_rate": held["rate"], "tried": tried, "held": held, "twice": twice, "after": after,
+        "memory_mib_before": max(before), "memory_mib_during": max(during),
+        "p99_ratio": twice["latency_ms"]["p99"] / held["latency_ms"]["p99"],
+    }  # fmt: skip
+
+
+def long_run(case: Case, rate: float, work: Path, folder: Path, seconds: float) -> dict[str, Any]:
+    """Load the service for long, and watch its memory."""
+    with serving(case.size, work, folder) as server, server.memory() as memory:
+        outcome = load(server, case, rate, seconds, 7)
+    half = memory[len(memory) // 2 :]
+    slope = float(np.polyfit(np.arange(len(half)) / 60, half, 1)[0]) if len(half) > 2 else 0.0
+    print(f"{seconds / 60:.0f} minutes at {rate:.0f}/s: {brief(outcome)}; memory {memory[0]:.0f} to {memory[-1]:.0f} MiB", file=sys.stderr, flush=True)
+    return {"rate": rate, "seconds": seconds, "memory_mib": memory[:: max(1, len(memory) // 60)], "mib_a_minute_in_second_half": slope} | outcome
+
+
+def load(server: Server, case: Case, rate: float, seconds: float, seed: int) -> dict[str, Any]:
+    """Let the generator send requests; it is a process of its own."""
+    width = len(str(case.size.items))
+    plan = {
+        "port": server.port, "kind": case.kind, "rate": rate, "seconds": seconds + WARM_S, "warm": WARM_S, "users": LOAD_USERS,
+        "items": [f"i{item:0{width}d}" for item in range(1, case.size.items + 1)], "seed": seed,
+    }  # fmt: skip
+    done = subprocess.run([sys.executable, HERE / "open_loop.py"], input=json.dumps(plan), text=True, stdout=subprocess.PIPE, check=True)
+    return json.loads(done.stdout)
+
+
+# -- the server ------------------------------------------------------------------------------------------------------------
+
+
+class Server:
+    """A running `hcarec serve`."""
+
+    def __init__(self, process: subprocess.Popen[str], said: str, log: Path) -> None:
+        self.process, self.said = process, said
+        found = re.search(r"http://127\.0\.0\.1:(\d+)", said.replace("\n", ""))
+        if found is None:
+            raise SystemExit(f"the service did not start: {said}{log.read_text()}")
+        self.port = int(found[1])
+
+    @contextlib.contextmanager
+    def memory(self) -> Iterator[list[float]]:
+        """Yield a list to which the memory of the process, in MiB, is added every second."""
+        seen, end = [self._resident()], threading.Event()
+
+        def look() -> None:
+            while not end.wait(1.0):
+                seen.append(self._resident())
+
+        watcher = threading.Thread(target=look)
+        watcher.start()
+        try:
+            yield seen
+        finally:
+            end.set()
+            watcher.join()
+
+    def _resident(self) -> float:
+        return int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{self.process.pid}/status").read_text())[1]) / 1024  # type: ignore[index]
+
+    def where_time_goes(self) -> dict[str, Any]:
+        """Return the mean milliseconds of the parts of a recommendation, how many share a ranking, and the processor time of the process."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics") as answer:
+            figures = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if not line.startswith("#"))
+        parts = {}
+        for part in ("state", "queue", "rank", "total"):
+            count, total = (float(figures.get(f'hcarec_recommend_part_seconds_{kind}{{part="{part}"}}', 0)) for kind in ("count", "sum"))
+            if count:
+                parts[part] = round(1000 * total / count, 3)
+        batches = float(figures["hcarec_batches_total"])
+        times = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13]
+        return {
+            "recommend_ms": parts,
+            "ranked_together": round(float(figures["hcarec_ranked_total"]) / batches, 2) if batches else None,
+            "server_cpu_s": sum(map(int, times)) / os.sysconf("SC_CLK_TCK"),
+        }
+
+
+@contextlib.contextmanager
+def serving(size: Size, work: Path, folder: Path, *more: str) -> Iterator[Server]:
+    """Serve a model from an empty store."""
+    model = trained(size, work)
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        log = Path(place) / "log"
+        command = [sys.executable, "-m", "hcarec", "serve", str(model), "--store", f"{place}/store.sqlite", "--port", "0", "--rate", "0", *more]
+        with log.open("w") as errors, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process:
+            assert process.stdout is not None
+            said = ""
+            for line in process.stdout:
+                said += line
+                if "Ctrl-C" in line:
+                    break
+            try:
+                yield Server(process, said, log)
+            finally:
+                process.send_signal(signal.SIGTERM)
+                process.stdout.close()
+                if process.wait(60):
+                    raise SystemExit(f"the service ended with {process.returncode}: {log.read_text()[-2000:]}")
+
+
+def trained(size: Size, work: Path) -> Path:
+    """Train the model of a size, unless it is there already."""
+    from hcarec import HCAGRU, synthetic
+
+    folder = work / f"hca-gru-{size.items}-{size.d}"
+    if not folder.exists():
+        print(f"training on {size.name}", file=sys.stderr, flush=True)
+        data = synthetic(users=size.users, items=size.items, mean_length=size.mean_length)
+        HCAGRU(d=size.d, window_x=5, window_h=5).fit(data, epochs=size.epochs).save(folder)
+    return folder
+
+
+def fdatasync_ms(folder: Path) -> dict[str, float]:
+    """Return how long it takes to make a page durable here, which no acknowledgement can be quicker than."""
+    seconds = []
+    with (folder / "probe").open("wb") as file:
+        for _ in range(300):
+            file.write(b"x" * 4096)
+            file.flush()
+            begin = time.perf_counter()
+            os.fdatasync(file.fileno())
+            seconds.append(time.perf_counter() - begin)
+    return {f"p{p}": round(1000 * float(np.percentile(seconds, p)), 3) for p in (50, 99)}
+
+
+# -- what is shown ---------------------------------------------------------------------------------------------------------
+
+
+def brief(outcome: dict[str, Any]) -> str:
+    """Return an outcome in a few words."""
+    latency = outcome["latency_ms"] or {"p50": float("nan"), "p99": float("nan")}
+    return f"{outcome['statuses']} p50 {latency['p50']:.1f} ms, p99 {latency['p99']:.1f} ms"
+
+
+def show(result: dict[str, Any]) -> None:
+    """Print the table."""
+    print(f"{'case':34}{'rate/s':>8}{'p50 ms':>9}{'p99 ms':>9}{'goal':>7}  met")
+    for one in result["cases"]:
+        print(f"{one['case']:34}{one['rate']:>8.0f}{one['p50_ms']:>9.1f}{one['p99_ms']:>9.1f}{one['goal_p99_ms']:>7.0f}  {'yes' if one['met'] else 'no'}")
+    over, long = result["overload"], result["long"]
+    print(f"holds {over['held_rate']:.0f}/s; at twice that {brief(over['twice'])}, p99 {over['p99_ratio']:.2f} times; afterwards {brief(over['after'])}")
+    print(f"memory {over['memory_mib_before']:.0f} MiB before, {over['memory_mib_during']:.0f} during")
+    print(f"{long['seconds'] / 60:.1f} min at {long['rate']:.0f}/s: {brief(long)}; {long['mib_a_minute_in_second_half']:+.2f} MiB a minute in the second half")
+
+
+if __name__ == "__main__":
+    main()

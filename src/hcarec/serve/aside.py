@@ -1,0 +1,39 @@
+"""A thread for what takes longer, so that neither the store nor the ranking waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from hcarec.serve.messages import Overloaded
+
+T = TypeVar("T")
+MOST_WAITING = 32
+
+
+class Aside:
+    """One thread, and a bounded number of those who wait for it."""
+
+    def __init__(self, name: str) -> None:
+        self._pool = ThreadPoolExecutor(1, f"hcarec-{name}")
+        self._waiting = 0
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Do something there and return what comes of it; refuse where too much waits already."""
+        if self._waiting >= MOST_WAITING:
+            raise Overloaded(f"too much is waiting ({self._waiting} explanations, searches and the like): try again shortly", 1.0)
+        self._waiting += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+        finally:
+            self._waiting -= 1
+
+    def begin(self, work: Callable[[], Any]) -> None:
+        """Do something there that nobody waits for; if it fails, so will whoever needs it, and say why."""
+        self._pool.submit(work)
+
+    def close(self) -> None:
+        """Finish what was begun."""
+        self._pool.shutdown(cancel_futures=True)

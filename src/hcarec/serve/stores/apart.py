@@ -1,0 +1,335 @@
+"""An SQLite store in a process of its own.
+
+In one process every statement takes turns with the threads that read requests, and waits for its turn again and again: under load that is most of
+the time of a commit. Here a call is one message to a small process that owns the file, and its answer is one message back.
+
+Messages are MessagePack with their length before them. The parent sends calls; the other side answers each with a result or an error, or
+with a question (progress of a long call, more histories to import), on which the parent may make further calls before it answers it.
+The process ends when its parent does, however that happens; the file is then as after a kill: whole, with everything acknowledged in it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from hcarec.errors import HcarecError, InputError
+from hcarec.serve.stores import errors
+from hcarec.serve.stores.interface import Change, Checked, Event, Figures, History, Loaded, Page, Progress, Rebuilt, Retained, Wanted
+
+SEED_USERS = 256
+"""Histories sent at once."""
+SETTLE_AFTER = 16
+"""Calls after which the work that commits put off is done even if the next call waits already."""
+ARGUMENTS: dict[str, Any] = {
+    "load": tuple[list[Wanted], str],
+    "commit": tuple[list[Change]],
+    "put_states": tuple[list[Rebuilt]],
+    "history": tuple[str, int | None],
+    "users": tuple[str | None, int],
+    "without_state": tuple[str, str | None, int],
+    "drop_states": tuple[list[str], int],
+    "retract": tuple[str, str],
+    "forget": tuple[str, bool],
+    "seed": tuple[str, bool],
+    "retain": tuple[int | None, int | None, str | None, int],
+    "backup": tuple[str],
+}
+RESULTS: dict[str, Any] = {
+    "load": list[Loaded], "commit": list[int | None], "put_states": list[bool], "history": History, "users": Page, "without_state": Page,
+    "seeded": dict[str, bool], "retain": Retained, "check": Checked, "figures": Figures,
+}  # fmt: skip
+FAILURES = {kind.__name__: kind for kind in (errors.StoreError, errors.StoreBusy, errors.StoreFull, errors.StoreUnreachable, errors.StoreDamaged, InputError)}
+_histories = msgspec.msgpack.Decoder(list[tuple[str, list[Event]]])
+
+
+class Message(NamedTuple):
+    """`kind` is the name of a method, `result`, the name of an error, `question`, `answer` or `abort`; `value` what comes with it, encoded."""
+
+    kind: str
+    value: msgspec.Raw
+
+
+class Line:
+    """One end of the connection between both processes."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._end = end
+        self._decoder = msgspec.msgpack.Decoder(Message)
+
+    def send(self, kind: str, value: Any = None) -> None:
+        """Send a message."""
+        packed = msgspec.msgpack.encode(Message(kind, msgspec.Raw(msgspec.msgpack.encode(value))))
+        self._end.sendall(len(packed).to_bytes(8, "little") + packed)
+
+    def receive(self) -> Message:
+        """Wait for a message, or fail with `EOFError` when the other side is gone."""
+        return self._decoder.decode(self._exactly(int.from_bytes(self._exactly(8), "little")))
+
+    def waiting(self) -> bool:
+        """Say whether a message, or a part of one, has arrived."""
+        return bool(select.select([self._end], [], [], 0)[0])
+
+    def _exactly(self, size: int) -> bytes:
+        parts, left = [], size
+        while left:
+            part = self._end.recv(min(left, 1 << 20))
+            if not part:
+                raise EOFError
+            parts.append(part)
+            left -= len(part)
+        return b"".join(parts)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._end.close()
+
+
+# -- the side of the service -----------------------------------------------------------------------------------------------
+
+
+class ApartStore:
+    """A store in an SQLite file, reached through a process of its own; see `interface` for what the methods promise.
+
+    Where that process has ended, the call under way fails and the next one starts it anew.
+    """
+
+    exclusive = True
+
+    def __init__(self, path: str | Path, verify: bool = True) -> None:
+        self._path, self._verify = os.path.abspath(path), verify
+        self._start()
+
+    def _start(self) -> None:
+        mine, other = socket.socketpair()
+        self._lost = False
+        with other:
+            command = [sys.executable, "-m", __name__, str(other.fileno()), self._path, str(int(self._verify))]
+            self._process = subprocess.Popen(command, pass_fds=[other.fileno()], stdin=subprocess.DEVNULL, start_new_session=True)
+        self._line = Line(mine)
+        try:
+            self._finish("open", None)
+        except BaseException:
+            self._lost = True
+            self.close()
+            raise
+
+    def _call(self, name: str, *arguments: Any, asked: Callable[[msgspec.Raw], Any] | None = None) -> Any:
+        if self._lost:
+            self.close()
+            self._start()
+        line = self._line
+        try:
+            line.send(name, arguments)
+        except UnicodeEncodeError:
+            raise InputError("an id is not valid unicode (it holds a lone surrogate): give text that UTF-8 can hold") from None
+        except OverflowError:
+            raise InputError("a number does not fit into 64 bits: give times in microseconds since 1970") from None
+        except OSError:
+            raise self._gone(line) from None
+        return self._finish(name, asked)
+
+    def _finish(self, name: str, asked: Callable[[msgspec.Raw], Any] | None) -> Any:
+        """Wait for the end of a call, and answer the questions that come before it."""
+        line = self._line  # calls made by `asked` may have put another in its place
+        while True:
+            try:
+                kind, value = line.receive()
+            except (OSError, EOFError):
+                raise self._gone(line) from None
+            if kind == "result":
+                return msgspec.msgpack.decode(value, type=RESULTS.get(name, Any))
+            if kind != "question":
+                raise FAILURES[kind](msgspec.msgpack.decode(value))
+            assert asked is not None
+            try:
+                answer = asked(value)
+            except BaseException:
+                self._give_up(line)
+                raise
+            try:
+                line.send("answer", answer)
+            except OSError:
+                raise self._gone(line) from None
+
+    def _give_up(self, line: Line) -> None:
+        """End a call in the middle: what it has not finished is undone."""
+        try:
+            line.send("abort")
+            while line.receive().kind == "question":
+                line.send("abort")
+        except (OSError, EOFError):
+            self._gone(line)
+
+    def _gone(self, line: Line) -> errors.StoreUnreachable:
+        self._lost = self._lost or line is self._line
+        return errors.StoreUnreachable("the process that writes the store has ended: it is started again; nothing that was acknowledged is lost")
+
+    def load(self, wanted: Sequence[Wanted], model: str) -> list[Loaded]:
+        """Return, for every user wanted, in order, what the next event needs."""
+        found: list[Loaded] = self._call("load", [Wanted(user, list(ids)) for user, ids in wanted], model)
+        return found
+
+    def commit(self, changes: Sequence[Change]) -> list[int | None]:
+        """Make all changes in one durable transaction; return each user's new version, None where refused."""
+        found: list[int | None] = self._call("commit", changes)
+        return found
+
+    def put_states(self, rebuilt: Sequence[Rebuilt]) -> list[bool]:
+        """Store states for logs that are still at the given version; say for which that was so."""
+        found: list[bool] = self._call("put_states", rebuilt)
+        return found
+
+    def settle(self) -> None:
+        """Do nothing: the other process settles by itself while it has nothing to do."""
+
+    def history(self, user: str, limit: int | None = None) -> History:
+        """Return a user's log, or its last `limit` events."""
+        found: History = self._call("history", user, limit)
+        return found
+
+    def users(self, after: str | None = None, limit: int = 1000) -> Page:
+        """Return up to `limit` users that have a log."""
+        found: Page = self._call("users", after, limit)
+        return found
+
+    def without_state(self, model: str, after: str | None = None, limit: int = 1000) -> Page:
+        """Look at up to `limit` users; return those that have events and no current state for a model."""
+        found: Page = self._call("without_state", model, after, limit)
+        return found
+
+    def drop_states(self, keep: Collection[str], limit: int = 1000) -> int:
+        """Remove about `limit` states of models other than those to keep; return how many."""
+        return int(self._call("drop_states", list(keep), limit))
+
+    def retract(self, user: str, event_id: str) -> int:
+        """Remove one event of a user durably, by its id; return how many went."""
+        return int(self._call("retract", user, event_id))
+
+    def forget(self, user: str, scrub: bool = True) -> int:
+        """Remove a user wholly and durably; return how many events went."""
+        return int(self._call("forget", user, scrub))
+
+    def scrub(self) -> None:
+        """Rewrite the file so that no trace of forgotten users is left in it."""
+        self._call("scrub")
+
+    def seed(self, fingerprint: str, histories: Iterable[tuple[str, Sequence[Event]]], again: bool = False) -> int:
+        """Import the histories of a data set, once; return how many events were added."""
+        rest = iter(histories)
+        return int(self._call("seed", fingerprint, again, asked=lambda _: list(itertools.islice(rest, SEED_USERS))))
+
+    def seeded(self) -> dict[str, bool]:
+        """Return the fingerprints of the data sets imported, and whether each import has finished."""
+        found: dict[str, bool] = self._call("seeded")
+        return found
+
+    def retain(self, last: int | None = None, since: int | None = None, after: str | None = None, limit: int = 1000) -> Retained:
+        """Let go of events beyond the `last` ones of a user and those before the time `since`, for a page of users."""
+        found: Retained = self._call("retain", last, since, after, limit)
+        return found
+
+    def backup(self, target: str | Path, progress: Progress | None = None) -> None:
+        """Write a copy to a file while the store is in use."""
+        self._call("backup", os.path.abspath(target), asked=_telling(progress))
+
+    def check(self, progress: Progress | None = None) -> Checked:
+        """Read everything, compare all checksums, and raise `StoreDamaged` where they differ."""
+        found: Checked = self._call("check", asked=_telling(progress))
+        return found
+
+    def figures(self) -> Figures:
+        """Return the size of the store, quickly."""
+        found: Figures = self._call("figures")
+        return found
+
+    def close(self) -> None:
+        """Hang up, and wait until the file is free."""
+        self._line.close()
+        self._process.wait()
+
+
+def _telling(progress: Progress | None) -> Callable[[msgspec.Raw], Any]:
+    def asked(value: msgspec.Raw) -> None:
+        done, total = msgspec.msgpack.decode(value, type=tuple[int, int])
+        if progress is not None:
+            progress(done, total)
+
+    return asked
+
+
+# -- the side of the file --------------------------------------------------------------------------------------------------
+
+
+class Owner:
+    """Answers calls about one store."""
+
+    def __init__(self, line: Line, path: str, verify: bool) -> None:
+        from hcarec.serve.stores.sqlite import SqliteStore
+
+        self._line = line
+        self._store: Any = None
+        self._answer(lambda: SqliteStore(path, verify), "open")
+
+    def serve(self) -> None:
+        """Answer calls until the other side hangs up."""
+        busy = 0
+        try:
+            while self._store is not None:
+                self._take(self._line.receive())
+                busy = busy + 1 if self._line.waiting() else 0
+                if busy % SETTLE_AFTER == 0:
+                    self._store.settle()
+        except (EOFError, OSError):
+            pass
+        finally:
+            if self._store is not None:
+                self._store.close()
+
+    def _take(self, message: Message) -> None:
+        name = message.kind
+        arguments = msgspec.msgpack.decode(message.value, type=ARGUMENTS.get(name, tuple[()]))
+        more: dict[str, Any] = {}
+        if name == "seed":
+            arguments = arguments[0], self._histories(), arguments[1]
+        elif name in ("backup", "check"):
+            more["progress"] = lambda done, total: self._ask((done, total))
+        self._answer(lambda: getattr(self._store, name)(*arguments, **more), name)
+
+    def _answer(self, work: Callable[[], Any], name: str) -> None:
+        try:
+            found = work()
+        except HcarecError as error:
+            return self._line.send(type(error).__name__, str(error))
+        if name == "open":
+            self._store = found
+        self._line.send("result", None if name == "open" else found)
+
+    def _ask(self, value: Any) -> msgspec.Raw:
+        """Ask the other side, which may call before it answers."""
+        self._line.send("question", value)
+        while (message := self._line.receive()).kind != "answer":
+            if message.kind == "abort":
+                raise errors.StoreError("given up")
+            self._take(message)
+        return message.value
+
+    def _histories(self) -> Iterator[tuple[str, list[Event]]]:
+        while part := _histories.decode(self._ask(None)):
+            yield from part
+
+
+if __name__ == "__main__":
+    for number in (signal.SIGINT, signal.SIGTERM):  # meant for the service, which says when it is time to end
+        signal.signal(number, signal.SIG_IGN)
+    Owner(Line(socket.socket(fileno=int(sys.argv[1]))), sys.argv[2], sys.argv[3] == "1").serve()
