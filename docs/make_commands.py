@@ -19,6 +19,9 @@ HEAD = """# Commands
 
 Written by `make docs` from the command itself. Exit code 0 means done, 2 a mistake of the user (one line on standard error says which), 130 stopped by Ctrl-C.
 Progress is shown on a terminal only; `--json -` gives a program what a person sees.
+
+`hcarec --version` tells the version, `python -m hcarec` is the same command. `hcarec --install-completion` teaches your shell (bash, zsh, fish, PowerShell) to
+complete commands and options; `hcarec --show-completion` prints what it would add.
 """
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
+from hcarec import hardware
 from hcarec.config import ModelConfig
 from hcarec.data.split import Part
 from hcarec.errors import ConfigError
@@ -55,23 +55,12 @@ def plan(config: ModelConfig, train: Part, n_items: int, n_evaluated: int) -> Pl
 
 def check_fits(planned: Plan, available: int | None = None) -> None:
     """Refuse a run that cannot fit into memory."""
-    free = available_memory() if available is None else available
+    free = hardware.memory().available if available is None else available
     if free is not None and planned.memory > free:
         raise ConfigError(
             f"this run needs about {planned.memory / (1 << 30):.1f} GiB and {free / (1 << 30):.1f} GiB are free: "
             "use a smaller d (--set d=..), fewer items (prepare with --min-item-events), or a larger machine"
         )
-
-
-def available_memory() -> int | None:
-    """Return the bytes that a new program may use, where the system tells."""
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return None
 
 
 def _product(shape: tuple[int, ...]) -> int:

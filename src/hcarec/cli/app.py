@@ -6,6 +6,7 @@ import typer
 
 from hcarec.cli.compare import compare
 from hcarec.cli.demo import demo
+from hcarec.cli.doctor import doctor
 from hcarec.cli.evaluate import evaluate
 from hcarec.cli.experiment import experiment
 from hcarec.cli.explain import explain
@@ -20,12 +21,11 @@ app = typer.Typer(
     name="hcarec",
     help="Next-item recommendation from event logs, built around HCA-GRU.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (prepare, inspect, train, evaluate, compare, recommend, explain, serve, experiment, info, demo):
+for command in (prepare, inspect, train, evaluate, compare, recommend, explain, serve, experiment, info, doctor, demo):
     app.command()(command)
 
 

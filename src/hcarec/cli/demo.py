@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from hcarec.cli.console import console
+from hcarec.cli.console import console, working
 from hcarec.errors import DownloadError
 
 if TYPE_CHECKING:
+    from hcarec.data.inspect import Report
     from hcarec.models import Model
     from hcarec.sequences import Sequences
 
@@ -22,98 +23,133 @@ CONTENDERS: dict[str, dict[str, Any]] = {
     "hca-gru": {"epochs": 20, "window_x": 5, "window_h": 5},
 }
 """What is trained, with few epochs: the demo is to be short, the paper's 100 give better figures."""
-METRICS = ("recall@5", "recall@20", "map@20", "ndcg@20", "auc")
+SERVED = ("hca-gru", "gru")
+"""What is served, with its figures: the first answers, the other stands beside it."""
 
 
 def demo(
     out: Annotated[Path, Option("--out", "-o", metavar="FOLDER", help="Folder for everything that the demo makes.")] = Path("hcarec-demo"),
+    data: Annotated[str, Option(metavar="NAME", help="A known data set; see 'hcarec prepare --list'. 'synthetic' needs no network.")] = DEFAULT,
     seed: Annotated[int, Option(help="Seed of all random numbers.")] = 0,
+    port: Annotated[int, Option(help="Port of the page; where it is taken, a free one.")] = 8080,
 ) -> None:
-    """Do the main job, end to end, on real data: prepare, inspect, train, compare, recommend, explain."""
-    data = prepare_default(out / "data")
-    _inspect(data, out)
-    _train(data, out, seed)
-    _use(data, out, seed)
+    """Do the main job, end to end, on real data: prepare, inspect, train, compare, recommend, explain, report, serve.
+
+    At the end it serves the page until Ctrl-C; without a terminal it checks that the page answers, and stops.
+    """
+    Demo(out, seed).run(data, port)
 
 
-def prepare_default(target: Path) -> Sequences:
-    """Prepare the default data set, or the synthetic log where that cannot be had."""
-    from hcarec.cli.prepare import run, show
+class Demo:
+    """One run of the demo, and the commands that would do the same."""
 
-    shown = console()
-    try:
-        _say(f"hcarec prepare {DEFAULT} -o {target}")
-        data = run(DEFAULT, target)
-    except DownloadError as error:
-        shown.print(f"{error}")
-        shown.print("so the synthetic log serves instead: made here, of no real shop", style="bold")
-        data = run("synthetic", target)
-    show(data, target)
-    return data
+    def __init__(self, out: Path, seed: int) -> None:
+        self.out, self.seed = out, seed
+        self.commands: list[str] = []
 
+    def run(self, name: str, port: int) -> None:
+        """Do everything."""
+        data = self.prepare(name)
+        log = self.inspect(data)
+        models = self.compare(data)
+        self.use(data, log, models)
+        from hcarec.cli.demo_page import STORE, show_page
 
-def _inspect(data: Sequences, out: Path) -> None:
-    from hcarec.cli.inspect import draw, look
-    from hcarec.cli.inspect_view import render
+        model, beside = (self.out / name for name in SERVED)
+        self.say(f"hcarec serve {model} --beside {beside} --data {self.out / 'data'} --store {self.out / STORE}")
+        show_page(self.out, port)
 
-    _say(f"hcarec inspect {out / 'data'}")
-    report = look(data)
-    render(report, console())
-    console().print(f"distributions drawn in {draw(report, out / 'inspect.png')}")
+    def say(self, command: str) -> None:
+        """Show the command for what comes next."""
+        self.commands.append(command)
+        console().print(f"\n$ {command}", style="bold")
 
+    def prepare(self, name: str) -> Sequences:
+        """Prepare a known data set, or the synthetic log where it cannot be had."""
+        from hcarec.cli.prepare import run, show
 
-def _train(data: Sequences, out: Path, seed: int) -> None:
-    """Train every contender and print them side by side."""
-    from rich.table import Table
+        target = self.out / "data"
+        self.say(f"hcarec prepare {name} -o {target}")
+        try:
+            data = run(name, target)
+        except DownloadError as error:
+            console().print(f"{error}")
+            console().print("so the synthetic log serves instead: made here, of no real shop", style="bold")
+            data = run("synthetic", target)
+        show(data, target)
+        return data
 
-    from hcarec.cli.train_view import LiveTable, span
-    from hcarec.training import train
+    def inspect(self, data: Sequences) -> Report:
+        """Look the log over."""
+        from hcarec.cli.inspect import draw, look
+        from hcarec.cli.inspect_view import render
 
-    table = Table(box=None, padding=(0, 3, 0, 0))
-    for heading in ("%", *METRICS, "epoch", "training", "events/s"):
-        table.add_column(heading, justify="left" if heading == "%" else "right")
-    for name, settings in CONTENDERS.items():
-        options = "".join(f" --{option.replace('_', '-')} {value}" for option, value in settings.items())
-        _say(f"hcarec train {out / 'data'} -o {out / name} --model {name}{options}")
+        self.say(f"hcarec inspect {self.out / 'data'}")
+        report = look(data)
+        render(report, console())
+        console().print(f"distributions drawn in {draw(report, self.out / 'inspect.png')}")
+        return report
+
+    def compare(self, data: Sequences) -> list[Model]:
+        """Train every contender and print them side by side."""
+        from rich.table import Table
+
+        from hcarec.cli.demo_report import METRICS
+        from hcarec.cli.train_view import span
+
+        table = Table(box=None, padding=(0, 3, 0, 0))
+        for heading in ("%", *METRICS, "epoch", "training", "events/s"):
+            table.add_column(heading, justify="left" if heading == "%" else "right")
+        models = []
+        for name, settings in CONTENDERS.items():
+            options = "".join(f" --{option.replace('_', '-')} {value}" for option, value in settings.items())
+            model = self._train(data, name, f"--model {name}{options}", **settings)
+            metrics, done = model.about["metrics"], model.about["training"]
+            trained: tuple[str, ...] = ()
+            if model.config.trains:
+                trained = str(model.about["selection"]["epoch"]), span(done["seconds"]), f"{done['events'] * done['epochs'] / done['seconds']:,.0f}"
+            table.add_row(model.config.title, *(f"{100 * metrics[metric]:.2f}" for metric in METRICS), *trained)
+            models.append(model)
+        console().print(table)
+        counts = model.about["protocol"]["split"]["counts"]
+        console().print(f"{counts['users_evaluated']:,} users, {counts['test_items']:,} test items, the whole catalogue ranked; epochs chosen by validation")
+        return models
+
+    def _train(self, data: Sequences, name: str, words: str, **settings: Any) -> Model:
+        from hcarec.cli.train_view import LiveTable
+        from hcarec.training import train
+
+        self.say(f"hcarec train {self.out / 'data'} -o {self.out / name} {words}")
         with LiveTable() as watch:
-            model = train(data, out / name, model=name, seed=seed, watch=watch, **settings)
-        metrics, done = model.about["metrics"], model.about["training"]
-        trained: tuple[str, ...] = ()
-        if model.config.trains:
-            trained = str(model.about["selection"]["epoch"]), span(done["seconds"]), f"{done['events'] * done['epochs'] / done['seconds']:,.0f}"
-        table.add_row(model.config.title, *(f"{100 * metrics[metric]:.2f}" for metric in METRICS), *trained)
-    console().print(table)
-    counts = model.about["protocol"]["split"]["counts"]
-    console().print(f"{counts['users_evaluated']:,} users, {counts['test_items']:,} test items, the whole catalogue ranked; epochs chosen by validation")
+            model = train(data, self.out / name, model=name, seed=self.seed, watch=watch, **settings)
+        if not model.about["finished"]:
+            raise KeyboardInterrupt
+        return model
+
+    def use(self, data: Sequences, log: Report, models: list[Model]) -> None:
+        """Recommend for one user, explain it, and write the report."""
+        from hcarec.cli import demo_report
+        from hcarec.cli.explain_view import render
+        from hcarec.cli.recommend import show
+        from hcarec.explanation import explain
+
+        user, folder, model = ordinary_user(data), self.out / SERVED[0], next(one for one in models if one.name == SERVED[0])
+        name, history = data.user_ids.text(user), [data.item_ids[item] for item in data[user]]
+        self.say(f"hcarec recommend {folder} --user {name} -k 5")
+        console().print(f"the last of {len(history)} events of user {name}: " + "; ".join(data.title(item) for item in data[user][-5:]))
+        best = model.recommend(history, 5)
+        show(model, best, None, "what comes next")
+        self.say(f"hcarec explain {folder} --user {name}")
+        why = explain(model, history)
+        render(why, console())
+        with working("writing the report"):
+            written = demo_report.write(self.out / "report.html", log, models, name, best, why, self.commands)
+        console().print(f"\nall of this, with figures: {written.resolve()}", style="bold")
+        console().print(f"for use, train on everything: hcarec train {self.out / 'data'} -o model --split none --epochs-from {folder}")
 
 
-def _use(data: Sequences, out: Path, seed: int) -> None:
-    """Train once more on everything, then recommend for one user and explain it."""
-    from hcarec.cli.explain_view import render
-    from hcarec.cli.recommend import show
-    from hcarec.cli.train_view import LiveTable
-    from hcarec.explanation import explain
-    from hcarec.training import train
-
-    final = out / "model"
-    _say(f"hcarec train {out / 'data'} -o {final} --model hca-gru --split none --epochs-from {out / 'hca-gru'}")
-    with LiveTable() as watch:
-        model: Model = train(data, final, model="hca-gru", split="none", epochs_from=out / "hca-gru", seed=seed, watch=watch, window_x=5, window_h=5)
-    user = _ordinary_user(data)
-    history = [data.item_ids[item] for item in data[user]]
-    _say(f"hcarec recommend {final} --user {data.user_ids.text(user)} -k 5")
-    console().print(f"the last of {len(history)} events of user {data.user_ids.text(user)}: " + "; ".join(data.title(item) for item in data[user][-5:]))
-    show(model, model.recommend(history, 5), None, "what comes next")
-    _say(f"hcarec explain {final} --user {data.user_ids.text(user)}")
-    render(explain(model, history), console())
-
-
-def _ordinary_user(data: Sequences) -> int:
+def ordinary_user(data: Sequences) -> int:
     """Choose the first user whose history is of the median length."""
     import numpy as np
 
     return int(np.argmin(np.abs(data.lengths - np.median(data.lengths))))
-
-
-def _say(command: str) -> None:
-    console().print(f"\n$ {command}", style="bold")

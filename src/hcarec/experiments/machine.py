@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import subprocess
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+from hcarec import hardware
 
 
 @cache
@@ -17,23 +18,15 @@ def describe() -> dict[str, Any]:
     from hcarec import __version__
 
     return {
-        "processor": _processor(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30), 1) if hasattr(os, "sysconf") else None,
+        "processor": hardware.processor(),
+        "cores": hardware.cores(),
+        "memory_gib": None if (total := hardware.memory().total) is None else round(total / hardware.GIB, 1),
         "system": platform.system(),
         "python": platform.python_version(),
         "hcarec": __version__,
         "versions": {name: metadata.version(name) for name in ("numpy", "numba", "torch")},
         "commit": _commit(),
     }
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor()
 
 
 def _commit() -> str | None:

@@ -1,0 +1,230 @@
+"""Fill in the parts of pages that are made from results or from the code: whatever stands between two marks such as
+
+<!-- made: results -->
+<!-- end -->
+
+python docs/make_parts.py [--check]
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+RESULTS = ROOT / "benchmarks" / "results"
+RUNS = HERE / "results" / "runs"
+MARKED = re.compile(r"(<!-- made: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def pages() -> dict[Path, str]:
+    """Return every page that has such parts, as it should be."""
+    candidates = [ROOT / "README.md", *sorted(HERE.glob("*.md"))]
+    return {path: filled(text) for path in candidates if MARKED.search(text := path.read_text())}
+
+
+def filled(text: str) -> str:
+    """Return a page with its parts made anew."""
+    return MARKED.sub(lambda found: f"{found[1]}\n{PARTS[found[2]]().strip()}\n\n{found[3]}", text)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
+    """Return a Markdown table whose first columns stand to the left, the others to the right."""
+    rule = "|" + "---|" * left + "---:|" * (len(head) - left)
+    return "\n".join(["| " + " | ".join(head) + " |", rule, *("| " + " | ".join(row) + " |" for row in rows)])
+
+
+def made_by(name: str, result: dict[str, Any]) -> str:
+    """Say how a result was made."""
+    machine = result["machine"]
+    return f"`python benchmarks/{name}.py`, commit {machine['commit']}, on {machine['processor']}."
+
+
+def read(name: str) -> dict[str, Any]:
+    """Return what a benchmark found."""
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+# -- results of the experiments ----------------------------------------------------------------------------------------
+
+PLAIN = {"d": 20, "learning_rate": 0.01, "l2": 0.001, "epochs": 100}
+"""The paper's settings: runs under others are left out."""
+
+
+def runs(selection: str, metric: str) -> dict[str, dict[str, list[float]]]:
+    """Return a metric of all runs under the paper's settings, by data set and method, a value per seed."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for path in sorted(RUNS.glob("*/*.json")):
+        run = json.loads(path.read_text())
+        fits = all(run["config"].get(name) == value for name, value in PLAIN.items()) or run["method"] in ("POP", "Random")
+        if run["selection"] == selection and fits:
+            value = run["best"][metric]["value"] if selection == "best-epoch-on-test" and metric in run.get("best", {}) else run["metrics"][metric]
+            found.setdefault(run["data"]["name"], {}).setdefault(run["method"], []).append(value)
+    return found
+
+
+def results() -> str:
+    """Compare the methods on all logs, with epochs chosen by validation."""
+    methods = ("POP", "BPR", "GRU", "HCA-GRU-x5-h5")
+    sizes = json.loads((HERE / "results" / "datasets.json").read_text())
+    rows = []
+    for name, found in sorted(runs("validation", "ndcg@20").items(), key=lambda one: -sizes[one[0]]["items"]):
+        if not all(method in found for method in methods):
+            continue
+        means = [mean(found[method]) for method in methods]
+        figures = [f"**{100 * value:.2f}**" if value == max(means) else f"{100 * value:.2f}" for value in means]
+        rows.append((f"`{name}`", f"{sizes[name]['users']:,}", f"{sizes[name]['items']:,}", *figures, str(len(found["GRU"]))))
+    return table(("log", "users", "items", *methods, "seeds"), rows)
+
+
+def widths() -> str:
+    """Show NDCG@20 by window on the logs for which all widths were run."""
+    found = runs("best-epoch-on-test", "ndcg@20")
+    names = [name for name in found if all(f"HCA-GRU-{level}{width}" in found[name] for level in "xh" for width in (2, 3, 4, 5))]
+    methods = ("GRU", *(f"HCA-GRU-x{width}" for width in (2, 3, 4, 5)), *(f"HCA-GRU-h{width}" for width in (2, 3, 4, 5)), "HCA-GRU-x5-h5")
+    rows = []
+    for method in methods:
+        cells = [_spread(found[name][method]) if method in found[name] else "" for name in names]
+        rows.append((method, *cells))
+    return table(("NDCG@20, %", *(f"`{name}`" for name in names)), rows)
+
+
+def _spread(values: Sequence[float]) -> str:
+    low, high = 100 * min(values), 100 * max(values)
+    return f"{100 * mean(values):.2f} ({low:.2f} to {high:.2f})" if len(values) > 1 else f"{100 * mean(values):.2f}"
+
+
+# -- benchmarks --------------------------------------------------------------------------------------------------------
+
+
+def lags() -> str:
+    """Show which windows help at which lag."""
+    result = read("windows")
+    methods = result["networks"]
+    columns = list(next(iter(methods.values())))
+    means = {method: {lag: mean(one[lag]) for lag in columns} for method, one in methods.items()}
+    best = {lag: max(one[lag] for one in means.values()) for lag in columns}
+    rows = [(method, *(f"**{100 * one[lag]:.1f}**" if one[lag] == best[lag] else f"{100 * one[lag]:.1f}" for lag in columns)) for method, one in means.items()]
+    size = f"{result['users']:,} users, {result['epochs']} epochs, mean of {result['seeds']} seeds"
+    return table(("NDCG@20, %", *(f"lag {lag}" for lag in columns)), rows) + f"\n\n{size}; {made_by('windows', result)}"
+
+
+MISTAKES = {
+    "random split": ("test on a random fifth of each user's events", "test on the last fifth"),
+    "future": ("train on what other users did after the test's date", "train on nothing after it"),
+    "whole log": ("count popularity on the whole log", "count it on the training part"),
+    "tied times": ("order events of one time by item id", "keep the order of the log"),
+    "ties by row": ("equal scores: the item that came first in the log wins", "a fixed hash of the id decides"),
+    "ties as hits": ("equal scores: the test item wins", "a fixed hash of the id decides"),
+    "seen items": ("hide what the user had before", "rank everything"),
+    "epoch on test": ("choose the epoch on the test part", "choose it on a validation part"),
+    "best seed": ("report the best of the seeds", "report their mean"),
+    "sampled": ("rank the next item among 100 drawn items", "rank it among all"),
+}
+"""Each mistake in words, and what it is compared with."""
+
+
+def mistakes() -> str:
+    """Show what each mistake does to the figure."""
+    result = read("mistakes")
+    rows, before = [], ""
+    for case in result["cases"]:
+        wrong, right = mean(case["wrong"]), mean(case["right"])
+        times = wrong / right
+        change = f"{100 * (times - 1):+.0f}%" if times < 2 else f"× {times:.1f}" if times < 20 else f"× {times:,.0f}"
+        what, instead = MISTAKES[case["mistake"]] if case["mistake"] != before else ("", "")
+        before = case["mistake"]
+        rows.append((what, instead, case["model"], f"{100 * right:.2f}", f"{100 * wrong:.2f}", change))
+    head = ("the mistake", "instead", "model", "right", "wrong", "change")
+    log = result["data"]
+    size = f"`{log['name']}`: {log['users']:,} users, {log['items']:,} items, {log['events']:,} events. NDCG@20 (for sampled ranking NDCG@10), percent"
+    return table(head, rows, 3) + f"\n\n{size}, mean of {result['seeds']} seeds where a model has seeds. {made_by('mistakes', result)}"
+
+
+def sizes() -> str:
+    """Show what a service takes."""
+    result = read("sizing")
+    rows = []
+    for one in result["cases"]:
+        each = f"{one['store_bytes'] / one['events']:.0f} bytes"
+        size = [f"{one[name]:,}" for name in ("users", "events", "items", "d")]
+        rows.append((*size, f"{one['store_bytes'] / 1e6:.0f} MB", each, f"{one['model_bytes'] / 1e6:.1f} MB", f"{one['resident_bytes'] / 1e6:.0f} MB"))
+    head = ("users", "events", "items", "d", "SQLite store", "an event, states included", "model folder", "memory")
+    return table(head, rows, 0) + f"\n\nHCA-GRU-x5-h5, a state for every user. {made_by('sizing', result)}"
+
+
+def agreement() -> str:
+    """Show how far weights agree with effects."""
+    result = read("agreement")
+    rows = []
+    for name, one in result["logs"].items():
+        found = one["agreement"]
+        shares = [f"{100 * share:.0f}%" for share in one["verdicts"].values()]
+        rows.append((f"`{name}`", *(f"{found[kind]['mean']:+.2f}" for kind in ("weights", "recency", "chance")), *shares))
+    head = ("log", "weights", "recency", "chance", "agree well", "in part", "little", "the other way")
+    tops = []
+    for name, one in result["logs"].items():
+        share = {kind: f"{100 * found['top_is_top']:.0f}%" for kind, found in one["agreement"].items()}
+        tops.append(f"on `{name}` in {share['weights']} of cases (the newest event: {share['recency']}, chance: {100 / one['events']:.0f}%)")
+    first = next(iter(result["logs"].values()))
+    said = f"{first['model']}, {first['epochs']} epochs, {first['users']} users of each log, {first['events']} events each. {made_by('agreement', result)}"
+    return table(head, rows) + f"\n\nThe event with the highest weight is also the one that spoke most for the item {'; '.join(tops)}.\n\n{said}"
+
+
+def example() -> str:
+    """Show one real explanation: the last events, their weights on both levels, and what each did to the score."""
+    name, log = next(iter(read("agreement")["logs"].items()))
+    one = log["example"]
+    a_x, a_h, events = one["a_x"], one["a_h"], one["events"]
+    n, rows = len(events), []
+    for place, event in enumerate(events):
+        back = n - 1 - place
+        hidden = f"{a_h[len(a_h) - 1 - back]:.2f}" if back < len(a_h) else ""
+        now = f"{a_x[-1][len(a_x[-1]) - 1 - back]:.2f}" if back < len(a_x[-1]) else ""
+        label = f"n-{back}" if back else "n"
+        rows.append((label, event["title"].capitalize(), now, hidden, f"{event['weight']:.2f}", f"{event['effect']:+.2f}"))
+    head = ("step", "item", "a_x at step n", "a_h", "weight in all", "effect on the score")
+    said = f"User {one['user']} of `{name}`; {one['model']} recommends *{one['title'].capitalize()}*, score {one['score']:.2f}. {one['verdict'].capitalize()}."
+    return f"{said}\n\n{table(head, rows, 2)}"
+
+
+# -- the code ----------------------------------------------------------------------------------------------------------
+
+
+def modules() -> str:
+    """List the parts of the package with the first sentence of each."""
+    source = ROOT / "src" / "hcarec"
+    rows = []
+    for path in sorted([*source.glob("*.py"), *source.glob("*/__init__.py")]):
+        name = path.parent.name + "/" if path.name == "__init__.py" else path.name
+        if name in ("hcarec/", "__main__.py"):
+            continue
+        first = (ast.get_docstring(ast.parse(path.read_text())) or "").partition("\n")[0]
+        rows.append((f"`{name}`", first))
+    return table(("file or folder", "what it is"), rows, 2)
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "results": results,
+    "widths": widths,
+    "lags": lags,
+    "mistakes": mistakes,
+    "sizes": sizes,
+    "agreement": agreement,
+    "example": example,
+    "modules": modules,
+}
+
+if __name__ == "__main__":
+    if "--check" in sys.argv:
+        old = [path.name for path, text in pages().items() if path.read_text() != text]
+        sys.exit(f"not up to date: {', '.join(old)}: run make docs" if old else 0)
+    for path, text in pages().items():
+        path.write_text(text)
