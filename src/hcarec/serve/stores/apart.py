@@ -66,6 +66,7 @@ class Line:
     def __init__(self, end: socket.socket) -> None:
         self._end = end
         self._decoder = msgspec.msgpack.Decoder(Message)
+        self._held = bytearray()
 
     def send(self, kind: str, value: Any = None) -> None:
         """Send a message."""
@@ -78,17 +79,17 @@ class Line:
 
     def waiting(self) -> bool:
         """Say whether a message, or a part of one, has arrived."""
-        return bool(select.select([self._end], [], [], 0)[0])
+        return bool(self._held) or bool(select.select([self._end], [], [], 0)[0])
 
     def _exactly(self, size: int) -> bytes:
-        parts, left = [], size
-        while left:
-            part = self._end.recv(min(left, 1 << 20))
+        """Return so many bytes; what has come beyond them is kept, so that a short message takes one call of the system."""
+        while len(self._held) < size:
+            part = self._end.recv(max(1 << 16, min(size - len(self._held), 1 << 20)))
             if not part:
                 raise EOFError
-            parts.append(part)
-            left -= len(part)
-        return b"".join(parts)
+            self._held += part
+        taken, self._held = bytes(self._held[:size]), self._held[size:]
+        return taken
 
     def close(self) -> None:
         """Hang up."""
