@@ -223,7 +223,7 @@ class Server:
         threads = Path(f"/proc/{self.process.pid}/task")
         spent = {int(one.name): int((one / "schedstat").read_text().split()[0]) / 1e9 for one in threads.iterdir()}
         loop = spent.pop(self.process.pid)
-        writers = (threads / str(self.process.pid) / "children").read_text().split()
+        writers = [writer for one in threads.iterdir() for writer in (one / "children").read_text().split()]
         writing = sum(int(Path(f"/proc/{writer}/schedstat").read_text().split()[0]) / 1e9 for writer in writers)
         return {"loop": loop, "other threads": sum(spent.values()), "writer": writing}
 

@@ -35,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module", params=["hca-gru", "bpr"])
 def served(request: pytest.FixtureRequest, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Model, Running]]:
     path = folder / request.param
-    with Running(path, tmp_path_factory.mktemp("store") / "store.sqlite", gather_ms=10) as running:
+    with Running(path, tmp_path_factory.mktemp("store") / "store.sqlite", gather_ms=10, max_wait_s=60) as running:
         yield path, load(path), running
 
 
@@ -95,7 +95,7 @@ class Service:
             connection.close()
 
 
-@pytest.mark.parametrize("examples", [pytest.param(12, id="some"), pytest.param(800, id="many", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("examples", [pytest.param(12, id="some"), pytest.param(400, id="many", marks=pytest.mark.soak)])
 def test_python_the_command_and_the_service_agree(served: tuple[Path, Model, Running], command: Command, examples: int) -> None:
     path, model, running = served
     service = Service(running)

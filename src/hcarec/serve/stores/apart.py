@@ -10,6 +10,7 @@ The process ends when its parent does, however that happens; the file is then as
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import select
@@ -290,7 +291,8 @@ class Owner:
                 self._take(self._line.receive())
                 busy = busy + 1 if self._line.waiting() else 0
                 if busy % SETTLE_AFTER == 0:
-                    self._store.settle()
+                    with contextlib.suppress(errors.StoreError):  # no room, say: it can wait, and the next who writes is told
+                        self._store.settle()
         except (EOFError, OSError):
             pass
         finally:
