@@ -35,6 +35,7 @@ SAFE_HEADERS = {
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 THIS_MACHINE = re.compile(rb"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d+)?")
 JSON = b"application/json"
+METHODS = frozenset({"GET", "HEAD", "POST", "DELETE"})
 
 
 def make_app(site: Site) -> ASGIApp:
@@ -75,14 +76,14 @@ class Watch:
 
     def __init__(self, site: Site, inner: ASGIApp, direct: dict[tuple[str, str], Endpoint]) -> None:
         self._site, self._inner, self._direct = site, inner, direct
-        self._start, self._count = secrets.token_hex(4), itertools.count(1)
+        self._start, self._count = secrets.token_hex(4).encode(), itertools.count(1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._inner(scope, receive, send)
         began, status = time.perf_counter(), 0
         given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
-        name = given if REQUEST_ID.fullmatch(given) else f"{self._start}-{next(self._count)}".encode()
+        name = given if given and REQUEST_ID.fullmatch(given) else b"%s-%d" % (self._start, next(self._count))
         scope["request_id"] = name.decode()
         # Routes see the path as it was sent: decoded, a slash inside an id would look like one between two ids.
         scope["path"] = scope["raw_path"].partition(b"?")[0].decode("latin-1")
@@ -97,19 +98,22 @@ class Watch:
                 headers.append((b"x-request-id", name))
             await send(message)
 
+        endpoint = self._direct.get((scope["method"], scope["path"]))
         try:
-            endpoint = self._direct.get((scope["method"], scope["path"]))
             await (self._inner if endpoint is None else endpoint)(scope, receive, sending)
         finally:
-            endpoint = endpoint or scope.get("endpoint")
-            route = endpoint.operation.path if isinstance(endpoint, Endpoint) else "other"
-            seconds = time.perf_counter() - began
-            method = scope["method"] if scope["method"] in ("GET", "HEAD", "POST", "DELETE") else "other"
-            self._site.metrics.request(method, route, status, seconds)
-            if isinstance(endpoint, Endpoint) and endpoint.operation.counted:
-                self._site.recent.request(status, seconds)
-            if self._site.log.requests or status >= 500 or not status:
-                self._site.log.line("request", id=scope["request_id"], method=method, route=route, status=status, seconds=round(seconds, 6))
+            self._over(scope, endpoint or scope.get("endpoint"), status, time.perf_counter() - began)
+
+    def _over(self, scope: Scope, endpoint: Any, status: int, seconds: float) -> None:
+        """Count a request that is over, and write its line in the log."""
+        site, known = self._site, isinstance(endpoint, Endpoint)
+        route = endpoint.operation.path if known else "other"
+        method = scope["method"] if scope["method"] in METHODS else "other"
+        site.metrics.request(method, route, status, seconds)
+        if known and endpoint.operation.counted:
+            site.recent.request(status, seconds)
+        if site.log.requests or status >= 500 or not status:
+            site.log.line("request", id=scope["request_id"], method=method, route=route, status=status, seconds=round(seconds, 6))
 
 
 class Endpoint:

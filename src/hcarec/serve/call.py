@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, unquote_to_bytes
 
@@ -26,7 +27,8 @@ class Call:
 
     def check_headers(self) -> None:
         """Refuse headers that are too large in all."""
-        size = sum(len(name) + len(value) for name, value in self.scope["headers"]) + len(self.scope.get("raw_path") or b"") + len(self.scope["query_string"])
+        fields = itertools.chain.from_iterable(self.scope["headers"])
+        size = sum(map(len, fields)) + len(self.scope.get("raw_path") or b"") + len(self.scope["query_string"])
         if size > self._limits.header_bytes:
             raise Refusal(431, "too_large", f"the headers have more than {self._limits.header_bytes} bytes")
 

@@ -149,7 +149,8 @@ def read_events(body: bytes) -> list[Event]:
     """Read one event, a list of them, or an object that holds such a list."""
     if body[:64].lstrip()[:1] == b"[":
         return _list.decode(body)
-    if _shape.decode(body).events is not UNSET:
+    # To look for the name is quicker than to decode twice; a name may be written with escapes.
+    if (b'"events"' in body or b"\\" in body) and _shape.decode(body).events is not UNSET:
         return _events.decode(body).events
     return [_event.decode(body)]
 
