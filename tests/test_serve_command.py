@@ -222,3 +222,16 @@ def test_the_index_finds_everything(folder: Path) -> None:
 def test_what_counts_as_this_machine() -> None:
     assert all(is_loopback(host) for host in ("127.0.0.1", "localhost", "::1", "[::1]", "127.9.9.9"))
     assert not any(is_loopback(host) for host in ("0.0.0.0", "::", "10.0.0.1", "example.org", "127.0.0.1.example.org", ""))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_at_the_very_moment_of_the_start_stops_it(folder: Path, tmp_path: Path, number: signal.Signals) -> None:
+    program = f"""
+import os
+from pathlib import Path
+from hcarec.serve.server import Settings, run
+run(Settings(Path({str(folder)!r}), {str(tmp_path / "store.sqlite")!r}, port=0), lambda *_: os.kill(os.getpid(), {int(number)}))
+print("stopped")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "stopped\n"), done.stderr

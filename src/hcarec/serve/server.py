@@ -74,8 +74,9 @@ async def _serve(settings: Settings, keys: Keys | None, listening: socket.socket
             sys.setswitchinterval(SWITCH_S)
             gc.collect()
             gc.freeze()  # what is there now stays: no need to look through it again and again
-            started(service, address(listening))
-            await server.serve([listening])
+            with server.capture_signals():  # from the moment that somebody knows of the server
+                started(service, address(listening))
+                await server.serve([listening])
         finally:
             await service.close()
         log.line("stopped")

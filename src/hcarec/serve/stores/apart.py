@@ -10,94 +10,30 @@ The process ends when its parent does, however that happens; the file is then as
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
-import select
-import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
-from hcarec.errors import HcarecError, InputError
+from hcarec.errors import InputError
 from hcarec.serve.stores import errors
 from hcarec.serve.stores.interface import Change, Checked, Event, Figures, History, Loaded, Page, Progress, Rebuilt, Retained, Wanted
+from hcarec.serve.stores.line import Line, Message
 
 SEED_USERS = 256
 """Histories sent at once."""
-SETTLE_AFTER = 16
-"""Calls after which the work that commits put off is done even if the next call waits already."""
-ARGUMENTS: dict[str, Any] = {
-    "load": tuple[list[Wanted], str],
-    "commit": tuple[list[Change]],
-    "put_states": tuple[list[Rebuilt]],
-    "history": tuple[str, int | None],
-    "users": tuple[str | None, int],
-    "without_state": tuple[str, str | None, int],
-    "drop_states": tuple[list[str], int],
-    "retract": tuple[str, str],
-    "forget": tuple[str, bool],
-    "seed": tuple[str, bool],
-    "retain": tuple[int | None, int | None, str | None, int],
-    "backup": tuple[str],
-}
+OWNER = "hcarec.serve.stores.owner"
 RESULTS: dict[str, Any] = {
     "load": list[Loaded], "commit": list[int | None], "put_states": list[bool], "history": History, "users": Page, "without_state": Page,
     "seeded": dict[str, bool], "retain": Retained, "check": Checked, "figures": Figures,
 }  # fmt: skip
 FAILURES = {kind.__name__: kind for kind in (errors.StoreError, errors.StoreBusy, errors.StoreFull, errors.StoreUnreachable, errors.StoreDamaged, InputError)}
-_histories = msgspec.msgpack.Decoder(list[tuple[str, list[Event]]])
-
-
-class Message(NamedTuple):
-    """`kind` is the name of a method, `result`, the name of an error, `question`, `answer` or `abort`; `value` what comes with it, encoded."""
-
-    kind: str
-    value: msgspec.Raw
-
-
-class Line:
-    """One end of the connection between both processes."""
-
-    def __init__(self, end: socket.socket) -> None:
-        self._end = end
-        self._decoder = msgspec.msgpack.Decoder(Message)
-        self._held = bytearray()
-
-    def send(self, kind: str, value: Any = None) -> None:
-        """Send a message."""
-        packed = msgspec.msgpack.encode(Message(kind, msgspec.Raw(msgspec.msgpack.encode(value))))
-        self._end.sendall(len(packed).to_bytes(8, "little") + packed)
-
-    def receive(self) -> Message:
-        """Wait for a message, or fail with `EOFError` when the other side is gone."""
-        return self._decoder.decode(self._exactly(int.from_bytes(self._exactly(8), "little")))
-
-    def waiting(self) -> bool:
-        """Say whether a message, or a part of one, has arrived."""
-        return bool(self._held) or bool(select.select([self._end], [], [], 0)[0])
-
-    def _exactly(self, size: int) -> bytes:
-        """Return so many bytes; what has come beyond them is kept, so that a short message takes one call of the system."""
-        while len(self._held) < size:
-            part = self._end.recv(max(1 << 16, min(size - len(self._held), 1 << 20)))
-            if not part:
-                raise EOFError
-            self._held += part
-        taken, self._held = bytes(self._held[:size]), self._held[size:]
-        return taken
-
-    def close(self) -> None:
-        """Hang up."""
-        self._end.close()
-
-
-# -- the side of the service -----------------------------------------------------------------------------------------------
 
 
 class ApartStore:
@@ -116,7 +52,7 @@ class ApartStore:
         mine, other = socket.socketpair()
         self._lost = False
         with other:
-            command = [sys.executable, "-m", __name__, str(other.fileno()), self._path, str(int(self._verify))]
+            command = [sys.executable, "-m", OWNER, str(other.fileno()), self._path, str(int(self._verify))]
             self._process = subprocess.Popen(command, pass_fds=[other.fileno()], stdin=subprocess.DEVNULL, start_new_session=True)
         self._line = Line(mine)
         try:
@@ -146,16 +82,14 @@ class ApartStore:
         line = self._line  # calls made by `asked` may have put another in its place
         while True:
             try:
-                kind, value = line.receive()
+                message = line.receive()
             except (OSError, EOFError):
                 raise self._gone(line) from None
-            if kind == "result":
-                return msgspec.msgpack.decode(value, type=RESULTS.get(name, Any))
-            if kind != "question":
-                raise FAILURES[kind](msgspec.msgpack.decode(value))
+            if message.kind != "question":
+                return _result(name, message)
             assert asked is not None
             try:
-                answer = asked(value)
+                answer = asked(message.value)
             except BaseException:
                 self._give_up(line)
                 raise
@@ -261,6 +195,13 @@ class ApartStore:
         self._process.wait()
 
 
+def _result(name: str, message: Message) -> Any:
+    """Return the result of a call, or raise its error."""
+    if message.kind == "result":
+        return msgspec.msgpack.decode(message.value, type=RESULTS.get(name, Any))
+    raise FAILURES[message.kind](msgspec.msgpack.decode(message.value))
+
+
 def _telling(progress: Progress | None) -> Callable[[msgspec.Raw], Any]:
     def asked(value: msgspec.Raw) -> None:
         done, total = msgspec.msgpack.decode(value, type=tuple[int, int])
@@ -268,71 +209,3 @@ def _telling(progress: Progress | None) -> Callable[[msgspec.Raw], Any]:
             progress(done, total)
 
     return asked
-
-
-# -- the side of the file --------------------------------------------------------------------------------------------------
-
-
-class Owner:
-    """Answers calls about one store."""
-
-    def __init__(self, line: Line, path: str, verify: bool) -> None:
-        from hcarec.serve.stores.sqlite import SqliteStore
-
-        self._line = line
-        self._store: Any = None
-        self._answer(lambda: SqliteStore(path, verify), "open")
-
-    def serve(self) -> None:
-        """Answer calls until the other side hangs up."""
-        busy = 0
-        try:
-            while self._store is not None:
-                self._take(self._line.receive())
-                busy = busy + 1 if self._line.waiting() else 0
-                if busy % SETTLE_AFTER == 0:
-                    with contextlib.suppress(errors.StoreError):  # no room, say: it can wait, and the next who writes is told
-                        self._store.settle()
-        except (EOFError, OSError):
-            pass
-        finally:
-            if self._store is not None:
-                self._store.close()
-
-    def _take(self, message: Message) -> None:
-        name = message.kind
-        arguments = msgspec.msgpack.decode(message.value, type=ARGUMENTS.get(name, tuple[()]))
-        more: dict[str, Any] = {}
-        if name == "seed":
-            arguments = arguments[0], self._histories(), arguments[1]
-        elif name in ("backup", "check"):
-            more["progress"] = lambda done, total: self._ask((done, total))
-        self._answer(lambda: getattr(self._store, name)(*arguments, **more), name)
-
-    def _answer(self, work: Callable[[], Any], name: str) -> None:
-        try:
-            found = work()
-        except HcarecError as error:
-            return self._line.send(type(error).__name__, str(error))
-        if name == "open":
-            self._store = found
-        self._line.send("result", None if name == "open" else found)
-
-    def _ask(self, value: Any) -> msgspec.Raw:
-        """Ask the other side, which may call before it answers."""
-        self._line.send("question", value)
-        while (message := self._line.receive()).kind != "answer":
-            if message.kind == "abort":
-                raise errors.StoreError("given up")
-            self._take(message)
-        return message.value
-
-    def _histories(self) -> Iterator[tuple[str, list[Event]]]:
-        while part := _histories.decode(self._ask(None)):
-            yield from part
-
-
-if __name__ == "__main__":
-    for number in (signal.SIGINT, signal.SIGTERM):  # meant for the service, which says when it is time to end
-        signal.signal(number, signal.SIG_IGN)
-    Owner(Line(socket.socket(fileno=int(sys.argv[1]))), sys.argv[2], sys.argv[3] == "1").serve()

@@ -1,0 +1,100 @@
+"""The process that owns the file of an SQLite store, for a service in another process; see `apart`."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from hcarec.errors import HcarecError
+from hcarec.serve.stores import errors
+from hcarec.serve.stores.interface import Change, Event, Rebuilt, Wanted
+from hcarec.serve.stores.line import Line, Message
+
+SETTLE_AFTER = 16
+"""Calls after which the work that commits put off is done even if the next call waits already."""
+ARGUMENTS: dict[str, Any] = {
+    "load": tuple[list[Wanted], str],
+    "commit": tuple[list[Change]],
+    "put_states": tuple[list[Rebuilt]],
+    "history": tuple[str, int | None],
+    "users": tuple[str | None, int],
+    "without_state": tuple[str, str | None, int],
+    "drop_states": tuple[list[str], int],
+    "retract": tuple[str, str],
+    "forget": tuple[str, bool],
+    "seed": tuple[str, bool],
+    "retain": tuple[int | None, int | None, str | None, int],
+    "backup": tuple[str],
+}
+_histories = msgspec.msgpack.Decoder(list[tuple[str, list[Event]]])
+
+
+class Owner:
+    """Answers calls about one store."""
+
+    def __init__(self, line: Line, path: str, verify: bool) -> None:
+        from hcarec.serve.stores.sqlite import SqliteStore
+
+        self._line = line
+        self._store: Any = None
+        self._answer(lambda: SqliteStore(path, verify), "open")
+
+    def serve(self) -> None:
+        """Answer calls until the other side hangs up."""
+        busy = 0
+        try:
+            while self._store is not None:
+                self._take(self._line.receive())
+                busy = busy + 1 if self._line.waiting() else 0
+                if busy % SETTLE_AFTER == 0:
+                    with contextlib.suppress(errors.StoreError):  # no room, say: it can wait, and the next who writes is told
+                        self._store.settle()
+        except (EOFError, OSError):
+            pass
+        finally:
+            if self._store is not None:
+                self._store.close()
+
+    def _take(self, message: Message) -> None:
+        name = message.kind
+        arguments = msgspec.msgpack.decode(message.value, type=ARGUMENTS.get(name, tuple[()]))
+        more: dict[str, Any] = {}
+        if name == "seed":
+            arguments = arguments[0], self._histories(), arguments[1]
+        elif name in ("backup", "check"):
+            more["progress"] = lambda done, total: self._ask((done, total))
+        self._answer(lambda: getattr(self._store, name)(*arguments, **more), name)
+
+    def _answer(self, work: Callable[[], Any], name: str) -> None:
+        try:
+            found = work()
+        except HcarecError as error:
+            return self._line.send(type(error).__name__, str(error))
+        if name == "open":
+            self._store = found
+        self._line.send("result", None if name == "open" else found)
+
+    def _ask(self, value: Any) -> msgspec.Raw:
+        """Ask the other side, which may call before it answers."""
+        self._line.send("question", value)
+        while (message := self._line.receive()).kind != "answer":
+            if message.kind == "abort":
+                raise errors.StoreError("given up")
+            self._take(message)
+        return message.value
+
+    def _histories(self) -> Iterator[tuple[str, list[Event]]]:
+        while part := _histories.decode(self._ask(None)):
+            yield from part
+
+
+if __name__ == "__main__":
+    for number in (signal.SIGINT, signal.SIGTERM):  # meant for the service, which says when it is time to end
+        signal.signal(number, signal.SIG_IGN)
+    Owner(Line(socket.socket(fileno=int(sys.argv[1]))), sys.argv[2], sys.argv[3] == "1").serve()
