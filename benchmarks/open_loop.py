@@ -1,9 +1,9 @@
 """Send requests to a service at times that are fixed beforehand, whether it keeps up or not, and say how long each took.
 
 A plan comes as JSON on standard input, the outcome goes as JSON to standard output; `benchmarks/serve.py` starts this as a process
-of its own, so that measuring and serving share nothing but the machine. Arrivals are Poisson. A latency counts from the moment a request was
-due, not from when it was sent: a service (or a generator) that falls behind shows. Kinds of request: `event` is one event; `pair` is
-an event and, once that is acknowledged, the top k for the same user: its latency is that of both together.
+of its own, so that measuring and serving share nothing but the machine. Arrivals of requests are Poisson. A latency counts from the moment a request was
+due, not from when it was sent: a service (or a generator) that falls behind shows. Kinds of request: `event` is one event, or
+`together` of them; `pair` is an event and, once that is acknowledged, the top k for the same user: its latency is that of both together.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ class Plan(NamedTuple):
     connections: int = 256
     k: int = 20
     seed: int = 0
+    together: int = 1
+    """Events in one request."""
 
 
 class Connection(asyncio.Protocol):
@@ -79,15 +81,26 @@ class Generator:
         rng = np.random.default_rng(plan.seed)
         self.due = np.cumsum(rng.exponential(1 / plan.rate, int(plan.rate * plan.seconds)))
         n = len(self.due)
-        self._users = _popular(rng, plan.users, n)
-        self._items = _popular(rng, len(plan.items), n)
+        self._users = popular(rng, plan.users, n)
+        self._run = f"{plan.seed}-{time.time_ns()}"
+        # Made beforehand: the generator takes its time from the same machine.
+        self._events = self._made_events(rng)
         self.lag = np.zeros(n)
         self.event_s, self.all_s, self.status = np.full(n, np.nan), np.full(n, np.nan), np.zeros(n, np.int16)
         self._idle: deque[Connection] = deque()
         self._queue: deque[tuple[int, bytes, Callable[[int], None]]] = deque()
         self._next = self._open = 0
         self._done = asyncio.Event()
-        self._run = f"{plan.seed}-{time.time_ns()}"
+
+    def _made_events(self, rng: np.random.Generator) -> list[bytes]:
+        n, together = len(self.due), self.plan.together
+        users = self._users if together == 1 else popular(rng, self.plan.users, n * together)
+        items = popular(rng, len(self.plan.items), n * together)
+        names = [json.dumps(item) for item in self.plan.items]
+        made = [f'{{"user":"u{user}","item":{names[item]},"event_id":"{self._run}-{at}"}}' for at, (user, item) in enumerate(zip(users, items, strict=True))]
+        if together > 1:
+            made = [f'{{"events":[{",".join(made[at : at + together])}]}}' for at in range(0, len(made), together)]
+        return [_request(b"/v1/events", body.encode()) for body in made]
 
     async def go(self) -> None:
         """Open the connections, send everything, wait for the answers."""
@@ -112,16 +125,14 @@ class Generator:
             self._loop.call_later(max(TICK_S, self.due[self._next] - now), self._send_due)
 
     def _send_event(self, n: int) -> None:
-        user, item = self._users[n], self.plan.items[self._items[n]]
-        body = b'{"user":"u%d","item":%s,"event_id":"%s-%d"}' % (user, json.dumps(item).encode(), self._run.encode(), n)
-        self._send(n, b"/v1/events", body, lambda status: self._event_answered(n, status))
+        self._send(n, self._events[n], lambda status: self._event_answered(n, status))
 
     def _event_answered(self, n: int, status: int) -> None:
         self.event_s[n] = self._loop.time() - self._begin - self.due[n]
         if self.plan.kind == "event" or status != 200:
             return self._finish(n, status)
         body = b'{"user":"u%d","k":%d}' % (self._users[n], self.plan.k)
-        self._send(n, b"/v1/recommend", body, lambda status: self._finish(n, status))
+        self._send(n, _request(b"/v1/recommend", body), lambda status: self._finish(n, status))
 
     def _finish(self, n: int, status: int) -> None:
         self.all_s[n] = self._loop.time() - self._begin - self.due[n]
@@ -130,9 +141,8 @@ class Generator:
         if self._open == 0 and self._next == len(self.due):
             self._done.set()
 
-    def _send(self, n: int, path: bytes, body: bytes, answered: Callable[[int], None]) -> None:
-        head = b"POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % (path, len(body))
-        self._queue.append((n, head + body, answered))
+    def _send(self, n: int, request: bytes, answered: Callable[[int], None]) -> None:
+        self._queue.append((n, request, answered))
         self._pump()
 
     def _pump(self) -> None:
@@ -174,20 +184,25 @@ class Generator:
             "requests": int(counts.sum()),
             "statuses": {str(status): n for status, n in sorted(Counter(self.status[counts].tolist()).items())},
             "answered_per_second": float(good.sum() / (self.plan.seconds - self.plan.warm)),
-            "latency_ms": _percentiles(self.all_s[good]),
-            "event_ms": _percentiles(self.event_s[good]),
-            "refusal_ms": _percentiles(self.all_s[counts & (self.status >= 400)]),
-            "generator_lag_ms": _percentiles(self.lag[counts]),
+            "latency_ms": percentiles(self.all_s[good]),
+            "event_ms": percentiles(self.event_s[good]),
+            "refusal_ms": percentiles(self.all_s[counts & (self.status >= 400)]),
+            "generator_lag_ms": percentiles(self.lag[counts]),
         }
 
 
-def _popular(rng: np.random.Generator, n: int, size: int) -> np.ndarray:
+def _request(path: bytes, body: bytes) -> bytes:
+    head = b"POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    return head % (path, len(body)) + body
+
+
+def popular(rng: np.random.Generator, n: int, size: int) -> np.ndarray:
     """Draw from n by Zipf's law."""
     cumulated = np.cumsum(np.arange(1, n + 1) ** -0.8)
     return np.searchsorted(cumulated, rng.random(size) * cumulated[-1])
 
 
-def _percentiles(seconds: np.ndarray) -> dict[str, float] | None:
+def percentiles(seconds: np.ndarray) -> dict[str, float] | None:
     return {f"p{p:g}": round(1000 * float(np.percentile(seconds, p)), 3) for p in PERCENTILES} if len(seconds) else None
 
 

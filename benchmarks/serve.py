@@ -51,6 +51,7 @@ class Case(NamedTuple):
     kind: str
     rate: float
     p99_ms: float
+    together: int = 1
 
 
 TAOBAO = Size("267,948 items, d 20", 267_948, 20, 37_000, 44, 3)
@@ -58,11 +59,12 @@ MILLION = Size("1,000,000 items, d 64", 1_000_000, 64, 100_000, 40, 3)
 SMALL = Size("2,000 items, d 8", 2_000, 8, 500, 20, 1)
 CASES = (
     Case("events", TAOBAO, "event", 2000, 10),
+    Case("events, ten a request", TAOBAO, "event", 200, 10, 10),
     Case("event + top-20", TAOBAO, "pair", 400, 50),
     Case("event + top-20, million", MILLION, "pair", 60, 100),
     Case("event + top-20, million, index", MILLION, "pair", 250, 50),
 )
-LOADED = CASES[1]
+LOADED = CASES[2]
 """The case whose greatest load is looked for, doubled, and held for ten minutes."""
 LOAD_USERS = 20_000
 
@@ -85,6 +87,7 @@ def main() -> None:
         work = options.work or Path(folder)
         result: dict[str, Any] = {"machine": describe(), "fdatasync_ms": fdatasync_ms(Path(folder)), "users": LOAD_USERS}
         result["cases"] = [measure(case, work, Path(folder), options.runs, options.seconds) for case in cases]
+        result["floors"] = floors(cases[-1] if options.quick else cases[0], work, Path(folder), options.runs, options.seconds)
         result["overload"] = overload(loaded, work, Path(folder), options.seconds, options.quick)
         keep(result, options.output)  # the rest takes long
         result["long"] = long_run(loaded, 0.8 * result["overload"]["held_rate"], work, Path(folder), 60 * options.minutes)
@@ -108,7 +111,7 @@ def measure(case: Case, work: Path, folder: Path, runs: int, seconds: float) -> 
     for seed in range(runs):
         with serving(case.size, work, folder, "--index") as server:
             before = server.processor_seconds()
-            outcome = load(server, case, case.rate, seconds, seed)
+            outcome = load(server.port, case, case.rate, seconds, seed)
             spent = {name: (after - before[name]) / (seconds + WARM_S) for name, after in server.processor_seconds().items()}
             outcomes.append(outcome | server.where_time_goes() | {"cores": spent})
             said = server.said
@@ -129,7 +132,7 @@ def overload(case: Case, work: Path, folder: Path, seconds: float, quick: bool) 
         tried, held = [], None
         rate = case.rate / 2
         while rate < 40 * case.rate and (held is None or not quick):
-            outcome = load(server, case, rate, min(seconds, 8.0), len(tried))
+            outcome = load(server.port, case, rate, min(seconds, 8.0), len(tried))
             tried.append({"rate": rate, "p99_ms": outcome["latency_ms"]["p99"], "statuses": outcome["statuses"]})
             print(f"looking for the load it holds: {rate:.0f}/s {brief(outcome)}", file=sys.stderr, flush=True)
             if set(outcome["statuses"]) != {"200"} or outcome["latency_ms"]["p99"] > case.p99_ms:
@@ -140,9 +143,9 @@ def overload(case: Case, work: Path, folder: Path, seconds: float, quick: bool) 
         with server.memory() as before:
             time.sleep(1.0)
         with server.memory() as during:
-            twice = load(server, case, 2 * held["rate"], seconds, 100)
+            twice = load(server.port, case, 2 * held["rate"], seconds, 100)
         time.sleep(1.0)
-        after = load(server, case, held["rate"], min(seconds, 8.0), 101)
+        after = load(server.port, case, held["rate"], min(seconds, 8.0), 101)
     print(f"twice the load: {brief(twice)}; afterwards {brief(after)}", file=sys.stderr, flush=True)
     return {
         "held_rate": held["rate"], "tried": tried, "held": held, "twice": twice, "after": after,
@@ -154,19 +157,40 @@ def overload(case: Case, work: Path, folder: Path, seconds: float, quick: bool) 
 def long_run(case: Case, rate: float, work: Path, folder: Path, seconds: float) -> dict[str, Any]:
     """Load the service for long, and watch its memory."""
     with serving(case.size, work, folder) as server, server.memory() as memory:
-        outcome = load(server, case, rate, seconds, 7)
+        outcome = load(server.port, case, rate, seconds, 7)
     half = memory[len(memory) // 2 :]
     slope = float(np.polyfit(np.arange(len(half)) / 60, half, 1)[0]) if len(half) > 2 else 0.0
     print(f"{seconds / 60:.0f} minutes at {rate:.0f}/s: {brief(outcome)}; memory {memory[0]:.0f} to {memory[-1]:.0f} MiB", file=sys.stderr, flush=True)
     return {"rate": rate, "seconds": seconds, "memory_mib": memory[:: max(1, len(memory) // 60)], "mib_a_minute_in_second_half": slope} | outcome
 
 
-def load(server: Server, case: Case, rate: float, seconds: float, seed: int) -> dict[str, Any]:
+def floors(case: Case, work: Path, folder: Path, runs: int, seconds: float) -> dict[str, Any]:
+    """Measure what no such service can be quicker than: its HTTP server answering a constant, and its events without HTTP."""
+    constants, directs = [], []
+    for seed in range(runs):
+        with subprocess.Popen([sys.executable, HERE / "serve_floors.py", "constant"], stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            try:
+                constants.append(load(int(process.stdout.readline()), case, case.rate, seconds, seed))
+            finally:
+                process.terminate()
+        with tempfile.TemporaryDirectory(dir=folder) as place:
+            command = [HERE / "serve_floors.py", "direct", trained(case.size, work), f"{place}/store.sqlite", case.rate, seconds + WARM_S, WARM_S, seed]
+            done = subprocess.run([sys.executable, *map(str, command)], stdout=subprocess.PIPE, text=True, check=True)
+            directs.append(json.loads(done.stdout))
+        print(f"HTTP alone: {brief(constants[-1])}; without HTTP: p99 {directs[-1]['latency_ms']['p99']:.1f} ms", file=sys.stderr, flush=True)
+    found: dict[str, Any] = {"rate": case.rate, "constant": constants, "direct": directs}
+    for name in ("constant", "direct"):
+        found[f"{name}_ms"] = {p: statistics.median(one["latency_ms"][p] for one in found[name]) for p in ("p50", "p99")}
+    return found
+
+
+def load(port: int, case: Case, rate: float, seconds: float, seed: int) -> dict[str, Any]:
     """Let the generator send requests; it is a process of its own."""
     width = len(str(case.size.items))
     plan = {
-        "port": server.port, "kind": case.kind, "rate": rate, "seconds": seconds + WARM_S, "warm": WARM_S, "users": LOAD_USERS,
-        "items": [f"i{item:0{width}d}" for item in range(1, case.size.items + 1)], "seed": seed,
+        "port": port, "kind": case.kind, "rate": rate, "seconds": seconds + WARM_S, "warm": WARM_S, "users": LOAD_USERS,
+        "items": [f"i{item:0{width}d}" for item in range(1, case.size.items + 1)], "seed": seed, "together": case.together,
     }  # fmt: skip
     done = subprocess.run([sys.executable, HERE / "open_loop.py"], input=json.dumps(plan), text=True, stdout=subprocess.PIPE, check=True)
     return json.loads(done.stdout)
@@ -290,6 +314,9 @@ def show(result: dict[str, Any]) -> None:
     print(f"{'case':34}{'rate/s':>8}{'p50 ms':>9}{'p99 ms':>9}{'goal':>7}  met")
     for one in result["cases"]:
         print(f"{one['case']:34}{one['rate']:>8.0f}{one['p50_ms']:>9.1f}{one['p99_ms']:>9.1f}{one['goal_p99_ms']:>7.0f}  {'yes' if one['met'] else 'no'}")
+    for name, words in (("constant", "HTTP alone, a constant answer"), ("direct", "events without HTTP")):
+        parts = result["floors"][f"{name}_ms"]
+        print(f"{words:34}{result['floors']['rate']:>8.0f}{parts['p50']:>9.1f}{parts['p99']:>9.1f}")
     over, long = result["overload"], result["long"]
     print(f"holds {over['held_rate']:.0f}/s; at twice that {brief(over['twice'])}, p99 {over['p99_ratio']:.2f} times; afterwards {brief(over['after'])}")
     print(f"memory {over['memory_mib_before']:.0f} MiB before, {over['memory_mib_during']:.0f} during")
