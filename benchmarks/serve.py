@@ -30,6 +30,8 @@ from machine import describe
 
 HERE = Path(__file__).parent
 WARM_S = 3.0
+QUIET_S, QUIET_MS, QUIET_TRIES = 3.0, 1.0, 10
+"""A run begins when a process that only sleeps has woken within so many milliseconds, 99 times of 100, for so long; it is tried so often."""
 
 
 class Size(NamedTuple):
@@ -110,8 +112,11 @@ def measure(case: Case, work: Path, folder: Path, runs: int, seconds: float) -> 
     outcomes = []
     for seed in range(runs):
         with serving(case.size, work, folder, "--index") as server:
+            waited = wait_for_quiet()
             before = server.processor_seconds()
-            outcome = load(server.port, case, case.rate, seconds, seed)
+            with bystander() as machine:
+                outcome = load(server.port, case, case.rate, seconds, seed)
+            outcome |= {"waited_s": waited, "machine": machine}
             spent = {name: (after - before[name]) / (seconds + WARM_S) for name, after in server.processor_seconds().items()}
             outcomes.append(outcome | server.where_time_goes() | {"cores": spent})
             said = server.said
@@ -129,6 +134,7 @@ def measure(case: Case, work: Path, folder: Path, runs: int, seconds: float) -> 
 def overload(case: Case, work: Path, folder: Path, seconds: float, quick: bool) -> dict[str, Any]:
     """Find the load that the service holds, send twice as much, then see whether it recovers."""
     with serving(case.size, work, folder) as server:
+        wait_for_quiet()
         tried, held = [], None
         rate = case.rate / 2
         while rate < 40 * case.rate and (held is None or not quick):
@@ -142,6 +148,7 @@ def overload(case: Case, work: Path, folder: Path, seconds: float, quick: bool) 
             held = {"rate": rate} | outcome
         with server.memory() as before:
             time.sleep(1.0)
+        wait_for_quiet()
         with server.memory() as during:
             twice = load(server.port, case, 2 * held["rate"], seconds, 100)
         time.sleep(1.0)
@@ -171,7 +178,10 @@ def floors(case: Case, work: Path, folder: Path, runs: int, seconds: float) -> d
         with subprocess.Popen([sys.executable, HERE / "serve_floors.py", "constant"], stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             try:
-                constants.append(load(int(process.stdout.readline()), case, case.rate, seconds, seed))
+                port = int(process.stdout.readline())
+                wait_for_quiet()
+                with bystander() as machine:
+                    constants.append(load(port, case, case.rate, seconds, seed) | {"machine": machine})
             finally:
                 process.terminate()
         with tempfile.TemporaryDirectory(dir=folder) as place:
@@ -194,6 +204,39 @@ def load(port: int, case: Case, rate: float, seconds: float, seed: int) -> dict[
     }  # fmt: skip
     done = subprocess.run([sys.executable, HERE / "open_loop.py"], input=json.dumps(plan), text=True, stdout=subprocess.PIPE, check=True)
     return json.loads(done.stdout)
+
+
+# -- the machine -----------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def bystander() -> Iterator[dict[str, Any]]:
+    """Yield what will say, afterwards, how late a process woke that only slept, and which share of the cores others took from this machine."""
+    seen: dict[str, Any] = {}
+    begin, stolen = time.monotonic(), stolen_s()
+    with subprocess.Popen([sys.executable, HERE / "serve_floors.py", "bystander"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield seen
+        finally:
+            said, _ = process.communicate("end")
+    seen["late_ms"] = json.loads(said)
+    seen["stolen"] = (stolen_s() - stolen) / ((time.monotonic() - begin) * (os.cpu_count() or 1))
+
+
+def stolen_s() -> float:
+    """Return the seconds for which a core was wanted here and used by another machine on the same host."""
+    return int(Path("/proc/stat").read_text().split()[8]) / os.sysconf("SC_CLK_TCK")
+
+
+def wait_for_quiet() -> float:
+    """Wait until a sleeper wakes in time, but not for ever; return for how long."""
+    begin = time.monotonic()
+    for _ in range(QUIET_TRIES):
+        with bystander() as machine:
+            time.sleep(QUIET_S)
+        if machine["late_ms"]["p99"] < QUIET_MS:
+            break
+    return time.monotonic() - begin
 
 
 # -- the server ------------------------------------------------------------------------------------------------------------
@@ -306,7 +349,8 @@ def fdatasync_ms(folder: Path) -> dict[str, float]:
 def brief(outcome: dict[str, Any]) -> str:
     """Return an outcome in a few words."""
     latency = outcome["latency_ms"] or {"p50": float("nan"), "p99": float("nan")}
-    return f"{outcome['statuses']} p50 {latency['p50']:.1f} ms, p99 {latency['p99']:.1f} ms"
+    beside = f" (a sleeper {outcome['machine']['late_ms']['p99']:.1f} ms, stolen {outcome['machine']['stolen']:.0%})" if "machine" in outcome else ""
+    return f"{outcome['statuses']} p50 {latency['p50']:.1f} ms, p99 {latency['p99']:.1f} ms{beside}"
 
 
 def show(result: dict[str, Any]) -> None:

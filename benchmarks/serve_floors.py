@@ -1,7 +1,8 @@
-"""What the live service's latency is made of: HTTP that answers a constant, and events taken in without HTTP.
+"""What the live service's latency is made of: the machine's own delays, HTTP that answers a constant, and events taken in without HTTP.
 
 `constant` serves one fixed answer with the same server and the same settings as `hcarec serve`, and says its port. `direct MODEL STORE RATE
-SECONDS SEED` calls the service in its own process at times fixed beforehand, and writes latencies as JSON. `benchmarks/serve.py` runs both.
+SECONDS SEED` calls the service in its own process at times fixed beforehand, and writes latencies as JSON. `bystander` only sleeps, a millisecond at a
+time until its input ends, and writes how late it woke: nothing on this machine was quicker than that. `benchmarks/serve.py` runs all three.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import select
 import socket
 import sys
 import time
@@ -18,7 +20,7 @@ import numpy as np
 import uvicorn
 import uvloop
 
-from open_loop import percentiles, popular
+from open_loop import TICK_S, percentiles, popular
 
 ANSWER = b'{"events":[{"status":"applied","time":"2026-01-01T00:00:00.000000Z","time_corrected":false}]}'
 HEADERS = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(ANSWER))]
@@ -61,8 +63,22 @@ async def direct(model: str, store: str, rate: float, seconds: float, warm: floa
     return {"latency_ms": percentiles(taken[due >= warm]), "cores": time.process_time() / (loop.time() - begin)}
 
 
+def bystander() -> dict[str, float] | None:
+    """Sleep until standard input ends, and return by how much each sleep was too long."""
+    late = []
+    ended = select.poll()
+    ended.register(sys.stdin, select.POLLIN)
+    while not ended.poll(0):
+        begin = time.perf_counter()
+        time.sleep(TICK_S)
+        late.append(time.perf_counter() - begin - TICK_S)
+    return percentiles(np.array(late))
+
+
 if __name__ == "__main__":
-    if sys.argv[1] == "constant":
+    if sys.argv[1] == "bystander":
+        print(json.dumps(bystander()))
+    elif sys.argv[1] == "constant":
         listening = socket.create_server(("127.0.0.1", 0))
         print(listening.getsockname()[1], flush=True)
         config = uvicorn.Config(constant, http="httptools", ws="none", lifespan="off", log_config=None, access_log=False, server_header=False)
