@@ -272,6 +272,19 @@ def test_an_inbox_is_bounded_in_number_and_in_time() -> None:
         inbox.put(1)
 
 
+def test_one_slow_batch_refuses_nobody_and_several_do() -> None:
+    inbox: Inbox[int] = Inbox("jobs", 1000, max_wait_s=0.1)
+    for _ in range(9):
+        inbox.done(1, 0.001)
+    inbox.done(1, 5.0)
+    for job in range(50):
+        inbox.put(job)
+    for _ in range(4):
+        inbox.done(1, 5.0)
+    with pytest.raises(Overloaded):
+        inbox.put(50)
+
+
 # -- a data set, retention ---------------------------------------------------------------------------------------------
 
 

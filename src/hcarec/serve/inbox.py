@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import threading
 import time
 from collections import deque
@@ -11,19 +12,22 @@ from hcarec.serve.messages import Overloaded
 
 T = TypeVar("T")
 LEAST_RETRY_S = 0.1
+REMEMBERED = 9
+"""Batches by which the next ones are judged, by their median: one that waited for the disk says nothing about those after it."""
 
 
 class Inbox(Generic[T]):
     """Jobs that wait for a thread, each with a weight.
 
     A job is refused when more than `limit` would wait, or when those waiting will take longer than `max_wait_s` by what the
-    last ones took. Up to `shared` units of weight are done in about the time of one, so a short batch says little about a long one.
+    last batches took. Up to `shared` units of weight are done in about the time of one, so a short batch says little about a long one.
     """
 
     def __init__(self, what: str, limit: int, max_wait_s: float = float("inf"), shared: int = 1) -> None:
         self._what, self._limit, self._max_wait_s, self._shared = what, limit, max_wait_s, shared
         self._jobs: deque[tuple[float, int, T]] = deque()
         self._changed = threading.Condition()
+        self._last: deque[float] = deque(maxlen=REMEMBERED)
         self._seconds_each = 0.0
         self._most = limit
         self.waiting = 0
@@ -66,8 +70,8 @@ class Inbox(Generic[T]):
 
     def done(self, weight: int, seconds: float) -> None:
         """Learn how long a batch took."""
-        each = seconds / max(weight, self._shared)
-        self._seconds_each = each if not self._seconds_each else 0.5 * (self._seconds_each + each)
+        self._last.append(seconds / max(weight, self._shared))
+        self._seconds_each = statistics.median_low(self._last)
 
     def close(self) -> None:
         """Refuse new jobs; those waiting are still given out."""
