@@ -143,7 +143,9 @@ def _serve(result: dict[str, Any]) -> list[str]:
         f"median of {len(result['cases'][0]['runs'])} runs. An event with a top-20 is two requests one after the other, and its latency that of both.",
         f"Events are durable (SQLite); to make one page durable took {sync['p50']:.2f} ms here (p99 {sync['p99']:.2f}). Ranking is exact in every",
         "case: the index screens items by bounds and scores only what may enter. The sleeper is a process that does nothing but sleep for a millisecond",
-        "at a time beside each run: by so much it woke too late, 1 time in 100, because the machine was busy or its host was.",
+        "at a time beside each run: by so much it woke too late, 1 time in 100, because the machine was busy or its host was. Runs during which",
+        f"other machines on the host took more than 3% of the cores were done again, {sum(len(one['disturbed']) for one in result['cases'])} in all, "
+        "at most 3 of a case; they are in the JSON as well.",
         "",
         *_table(("case", "model", "a second", "p50 ms", "p99 ms", "goal", "refused", "sleeper's p99", "recall@20", *MORE), rows),
         "",
