@@ -36,6 +36,9 @@ QUIET_S, QUIET_MS, QUIET_TRIES = 3.0, 1.0, 10
 MOST_STOLEN, MOST_DISTURBED = 0.03, 3
 """A run during which other machines on the host took a larger share of the cores is set aside and done again, so many times for each case."""
 
+MOST_FAILURES = 3
+"""A load is more than the service holds when as many tries in a row say so."""
+
 
 class Size(NamedTuple):
     """A model and the log it is trained on."""
@@ -72,6 +75,7 @@ CASES = (
 LOADED = CASES[2]
 """The case whose greatest load is looked for, doubled, and held for ten minutes."""
 LOAD_USERS = 20_000
+PARTS = ("cases", "floors", "overload", "long")
 
 
 def main() -> None:
@@ -82,6 +86,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=20.0, help="of each run, after warming up")
     parser.add_argument("--minutes", type=float, default=10.0, help="of the long run at 80 per cent of the load it holds")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="measure these, and keep the others that the output holds")
     parser.add_argument("--quick", action="store_true", help="a small model and a light load, for a few seconds")
     options = parser.parse_args()
     cases, loaded = CASES, LOADED
@@ -91,13 +96,19 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         work = options.work or Path(folder)
         result: dict[str, Any] = {"machine": describe(), "fdatasync_ms": fdatasync_ms(Path(folder)), "users": LOAD_USERS}
-        result["cases"] = [measure(case, work, Path(folder), options.runs, options.seconds) for case in cases]
-        result["floors"] = floors(cases[-1] if options.quick else cases[0], work, Path(folder), options.runs, options.seconds)
-        result["overload"] = overload(loaded, work, Path(folder), options.seconds, options.quick)
-        keep(result, options.output)  # the rest takes long
-        result["long"] = long_run(loaded, 0.8 * result["overload"]["held_rate"], work, Path(folder), 60 * options.minutes)
+        if set(options.parts) != set(PARTS):
+            result = json.loads(options.output.read_text()) | result
+        for part in options.parts:
+            if part == "cases":
+                result[part] = [measure(case, work, Path(folder), options.runs, options.seconds) for case in cases]
+            elif part == "floors":
+                result[part] = floors(cases[-1] if options.quick else cases[0], work, Path(folder), options.runs, options.seconds)
+            elif part == "overload":
+                result[part] = overload(loaded, work, Path(folder), options.seconds, options.quick)
+            else:
+                result[part] = long_run(loaded, 0.8 * result["overload"]["held_rate"], work, Path(folder), 60 * options.minutes)
+            keep(result, options.output)
     show(result)
-    keep(result, options.output)
 
 
 def keep(result: dict[str, Any], output: Path | None) -> None:
@@ -141,13 +152,16 @@ def overload(case: Case, work: Path, folder: Path, seconds: float, quick: bool) 
         wait_for_quiet()
         tried, held = [], None
         rate = case.rate / 2
-        while rate < 40 * case.rate and (held is None or not quick):
+        failures = 0
+        while rate < 40 * case.rate and (held is None or not quick) and failures < MOST_FAILURES:
             outcome = load(server.port, case, rate, min(seconds, 8.0), len(tried))
             tried.append({"rate": rate, "p99_ms": outcome["latency_ms"]["p99"], "statuses": outcome["statuses"]})
             print(f"looking for the load it holds: {rate:.0f}/s {brief(outcome)}", file=sys.stderr, flush=True)
             if set(outcome["statuses"]) != {"200"} or outcome["latency_ms"]["p99"] > case.p99_ms:
-                break
-            held, rate = {"rate": rate} | outcome, rate * 1.2
+                failures += 1
+                wait_for_quiet()
+            else:
+                failures, held, rate = 0, {"rate": rate} | outcome, rate * 1.2
         if held is None:
             held = {"rate": rate} | outcome
         with server.memory() as before:
@@ -184,8 +198,11 @@ def floors(case: Case, work: Path, folder: Path, runs: int, seconds: float) -> d
             try:
                 port = int(process.stdout.readline())
                 wait_for_quiet()
+                before = processor_s(process.pid)
                 with bystander() as machine:
-                    constants.append(load(port, case, case.rate, seconds, seed) | {"machine": machine})
+                    outcome = load(port, case, case.rate, seconds, seed)
+                cores = (processor_s(process.pid) - before) / (seconds + WARM_S)
+                constants.append(outcome | {"machine": machine, "cores": cores})
             finally:
                 process.terminate()
         with tempfile.TemporaryDirectory(dir=folder) as place:
@@ -195,6 +212,7 @@ def floors(case: Case, work: Path, folder: Path, runs: int, seconds: float) -> d
         print(f"HTTP alone: {brief(constants[-1])}; without HTTP: p99 {directs[-1]['latency_ms']['p99']:.1f} ms", file=sys.stderr, flush=True)
     found: dict[str, Any] = {"rate": case.rate, "constant": constants, "direct": directs}
     for name in ("constant", "direct"):
+        found[f"{name}_us"] = 1e6 * statistics.median(one["cores"] for one in found[name]) / case.rate
         found[f"{name}_ms"] = {p: statistics.median(one["latency_ms"][p] for one in found[name]) for p in ("p50", "p99")}
     return found
 
@@ -225,6 +243,11 @@ def bystander() -> Iterator[dict[str, Any]]:
             said, _ = process.communicate("end")
     seen["late_ms"] = json.loads(said)
     seen["stolen"] = (stolen_s() - stolen) / ((time.monotonic() - begin) * (os.cpu_count() or 1))
+
+
+def processor_s(process: int) -> float:
+    """Return the processor time of all threads of a process."""
+    return sum(int((one / "schedstat").read_text().split()[0]) for one in Path(f"/proc/{process}/task").iterdir()) / 1e9
 
 
 def stolen_s() -> float:

@@ -47,7 +47,7 @@ async def direct(model: str, store: str, rate: float, seconds: float, warm: floa
     due = np.cumsum(rng.exponential(1 / rate, int(rate * seconds)))
     users, items = popular(rng, USERS, len(due)), popular(rng, service.model.items, len(due))
     width, taken, running = len(str(service.model.items)), np.full(len(due), np.nan), set()
-    begin = loop.time()
+    begin, spent = loop.time(), time.process_time()
 
     async def take(n: int) -> None:
         await service.take([NewEvent(f"u{users[n]}", f"i{items[n] + 1:0{width}d}", None, f"{seed}-{n}")])
@@ -59,8 +59,9 @@ async def direct(model: str, store: str, rate: float, seconds: float, warm: floa
         running.add(task := loop.create_task(take(n)))
         task.add_done_callback(running.discard)
     await asyncio.gather(*running)
+    cores = (time.process_time() - spent) / (loop.time() - begin)
     await service.close()
-    return {"latency_ms": percentiles(taken[due >= warm]), "cores": time.process_time() / (loop.time() - begin)}
+    return {"latency_ms": percentiles(taken[due >= warm]), "cores": cores}
 
 
 def bystander() -> dict[str, float] | None:

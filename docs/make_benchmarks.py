@@ -152,7 +152,7 @@ def _serve(result: dict[str, Any]) -> list[str]:
         "The last column is where the processors' time goes: cores' worth of the thread that reads requests and writes answers, of the other threads,",
         "and of the process that writes the store; the generator takes another fifth of a core. The first two share one interpreter.",
         "",
-        *_floors(result["floors"]),
+        *_floors(result),
         "",
         *_overload(result["overload"]),
         "",
@@ -160,12 +160,26 @@ def _serve(result: dict[str, Any]) -> list[str]:
     ]
 
 
-def _floors(floors: dict[str, Any]) -> list[str]:
-    constant, direct = floors["constant_ms"], floors["direct_ms"]
+def _floors(result: dict[str, Any]) -> list[str]:
+    floors, whole = result["floors"], result["cases"][0]
+    cores = {part: statistics.median(run["cores"][part] for run in whole["runs"]) for part in whole["runs"][0]["cores"]}
+    each = {part: 1e6 * value / whole["rate"] for part, value in cores.items()}
+    rows = [
+        ("HTTP server alone, answering a constant", f"{floors['constant_us']:.0f}", *(f"{floors['constant_ms'][p]:.1f}" for p in ("p50", "p99"))),
+        ("the service without HTTP", f"{floors['direct_us']:.0f}", *(f"{floors['direct_ms'][p]:.1f}" for p in ("p50", "p99"))),
+        ("both: thread of requests", f"{each['loop']:.0f}", "", ""),
+        ("both: other threads", f"{each['other threads']:.0f}", "", ""),
+        ("both: process that writes the store", f"{each['writer']:.0f}", f"{whole['p50_ms']:.1f}", f"{whole['p99_ms']:.1f}"),
+    ]
+    total = sum(each.values())
     return [
-        f"What the events are made of, measured in the same run at the same {floors['rate']:,.0f} a second: the HTTP server alone, answering a constant,",
-        f"p50 {constant['p50']:.1f} ms, p99 {constant['p99']:.1f} ms; the same events given to the service in its own process, without HTTP, p50",
-        f"{direct['p50']:.1f} ms, p99 {direct['p99']:.1f} ms. A shop that sends its events several at a time pays for HTTP once for all of them.",
+        f"Where the time of an event goes, at {floors['rate']:,.0f} single events a second, measured in parts:",
+        "",
+        *_table(("part", "microseconds of processor an event", "p50 ms", "p99 ms"), rows),
+        "",
+        f"So an event costs {total:.0f} microseconds of processor, {sum(cores.values()):.1f} cores' worth at this rate beside the generator;"
+        " the threads of the server share one interpreter,",
+        "and what they wait for each other is most of the latency. A shop that sends its events several at a time pays for HTTP once for all of them.",
     ]
 
 
