@@ -2,7 +2,7 @@
 
 Every case runs three times, the median counts. `pair` is an event and, once that is acknowledged, the top 20 for the same user; its latency
 is that of both. The models are trained on synthetic logs, so that their vectors have the shape that ranking meets in life.
-The load that the service holds is the highest rate tried at which no request is refused and the goal of the case is met.
+The load that the service holds is the highest rate tried at which no request is refused and nine of ten are within the goal of the case.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ QUIET_S, QUIET_MS, QUIET_TRIES = 3.0, 1.0, 10
 MOST_STOLEN, MOST_DISTURBED = 0.03, 3
 """A run during which other machines on the host took a larger share of the cores is set aside and done again, so many times for each case."""
 
-MOST_FAILURES = 3
+MOST_FAILURES = 2
 """A load is more than the service holds when as many tries in a row say so."""
 
 
@@ -155,9 +155,9 @@ def overload(case: Case, work: Path, folder: Path, seconds: float, quick: bool) 
         failures = 0
         while rate < 40 * case.rate and (held is None or not quick) and failures < MOST_FAILURES:
             outcome = load(server.port, case, rate, min(seconds, 8.0), len(tried))
-            tried.append({"rate": rate, "p99_ms": outcome["latency_ms"]["p99"], "statuses": outcome["statuses"]})
+            tried.append({"rate": rate, "latency_ms": outcome["latency_ms"], "statuses": outcome["statuses"]})
             print(f"looking for the load it holds: {rate:.0f}/s {brief(outcome)}", file=sys.stderr, flush=True)
-            if set(outcome["statuses"]) != {"200"} or outcome["latency_ms"]["p99"] > case.p99_ms:
+            if set(outcome["statuses"]) != {"200"} or outcome["latency_ms"]["p90"] > case.p99_ms:
                 failures += 1
                 wait_for_quiet()
             else:

@@ -187,7 +187,7 @@ def _overload(over: dict[str, Any]) -> list[str]:
     twice = over["twice"]
     held_p99, twice_p99, after_p99 = (over[each]["latency_ms"]["p99"] for each in ("held", "twice", "after"))
     return [
-        f"Of events with a top-20 it holds {over['held_rate']:,.0f} a second (p99 {held_p99:.0f} ms). At twice that it answers",
+        f"Of events with a top-20 it holds {over['held_rate']:,.0f} a second (nothing refused, p99 {held_p99:.0f} ms). At twice that it answers",
         f"{twice['answered_per_second']:,.0f} a second with a p99 of {twice_p99:.0f} ms, {over['p99_ratio']:.1f} times that at the load it holds,",
         f"and refuses {_not_answered(twice):,} of {twice['requests']:,} with 503 and Retry-After. Memory: {over['memory_mib_before']:.0f} MiB before,",
         f"{over['memory_mib_during']:.0f} at most. A second later, at the load it holds: p99 {after_p99:.0f} ms, {_not_answered(over['after'])} refused.",
