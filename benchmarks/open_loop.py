@@ -176,6 +176,10 @@ class Generator:
 
         self._loop.create_task(connect())
 
+    def _last_answer(self, good: np.ndarray) -> float:
+        """Return when the last answer came, which is later than planned where requests piled up."""
+        return max(self.plan.seconds, float((self.due + self.all_s)[good].max(initial=0.0)))
+
     def outcome(self) -> dict[str, Any]:
         """Return counts and latencies in milliseconds, of what was due after the warming up."""
         counts = self.due >= self.plan.warm
@@ -183,7 +187,7 @@ class Generator:
         return {
             "requests": int(counts.sum()),
             "statuses": {str(status): n for status, n in sorted(Counter(self.status[counts].tolist()).items())},
-            "answered_per_second": float(good.sum() / (self.plan.seconds - self.plan.warm)),
+            "answered_per_second": float(good.sum() / (self._last_answer(good) - self.plan.warm)),
             "latency_ms": percentiles(self.all_s[good]),
             "event_ms": percentiles(self.event_s[good]),
             "refusal_ms": percentiles(self.all_s[counts & (self.status >= 400)]),

@@ -2,7 +2,7 @@
 
 Every case runs three times, the median counts. `pair` is an event and, once that is acknowledged, the top 20 for the same user; its latency
 is that of both. The models are trained on synthetic logs, so that their vectors have the shape that ranking meets in life.
-The load that the service holds is the highest rate tried at which no request is refused and nine of ten are within the goal of the case.
+The load that it is to hold is that of the case `event + top-20`: it is doubled, and 0.8 of it is kept up for minutes.
 """
 
 from __future__ import annotations
@@ -35,9 +35,6 @@ QUIET_S, QUIET_MS, QUIET_TRIES = 3.0, 1.0, 10
 
 MOST_STOLEN, MOST_DISTURBED = 0.03, 3
 """A run during which other machines on the host took a larger share of the cores is set aside and done again, so many times for each case."""
-
-MOST_FAILURES = 2
-"""A load is more than the service holds when as many tries in a row say so."""
 
 
 class Size(NamedTuple):
@@ -73,8 +70,10 @@ CASES = (
     Case("event + top-20, million, index", MILLION, "pair", 250, 50),
 )
 LOADED = CASES[2]
-"""The case whose greatest load is looked for, doubled, and held for ten minutes."""
+"""The case that is overloaded, and then held for ten minutes at what it can take."""
 LOAD_USERS = 20_000
+MANY = 900
+"""Connections for more than the service holds: with few, requests would pile up in the generator and never reach it."""
 PARTS = ("cases", "floors", "overload", "long")
 
 
@@ -85,7 +84,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, help="where trained models are kept for the next time (default: nowhere)")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=20.0, help="of each run, after warming up")
-    parser.add_argument("--minutes", type=float, default=10.0, help="of the long run at 80 per cent of the load it holds")
+    parser.add_argument("--minutes", type=float, default=10.0, help="of the long run at 0.8 of the load it is to hold")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="measure these, and keep the others that the output holds")
     parser.add_argument("--quick", action="store_true", help="a small model and a light load, for a few seconds")
     options = parser.parse_args()
@@ -104,9 +103,10 @@ def main() -> None:
             elif part == "floors":
                 result[part] = floors(cases[-1] if options.quick else cases[0], work, Path(folder), options.runs, options.seconds)
             elif part == "overload":
-                result[part] = overload(loaded, work, Path(folder), options.seconds, options.quick)
+                result[part] = overload(loaded, work, Path(folder), options.seconds)
             else:
-                result[part] = long_run(loaded, 0.8 * result["overload"]["held_rate"], work, Path(folder), 60 * options.minutes)
+                result[part] = long_run(loaded, 0.8 * loaded.rate, work, Path(folder), 60 * options.minutes)
+            result.setdefault("commits", {})[part] = result["machine"]["commit"]
             keep(result, options.output)
     show(result)
 
@@ -146,34 +146,21 @@ def measure(case: Case, work: Path, folder: Path, runs: int, seconds: float) -> 
     }  # fmt: skip
 
 
-def overload(case: Case, work: Path, folder: Path, seconds: float, quick: bool) -> dict[str, Any]:
-    """Find the load that the service holds, send twice as much, then see whether it recovers."""
+def overload(case: Case, work: Path, folder: Path, seconds: float) -> dict[str, Any]:
+    """Send the load that the service is to hold, then twice that, then see whether it recovers."""
     with serving(case.size, work, folder) as server:
         wait_for_quiet()
-        tried, held = [], None
-        rate = case.rate / 2
-        failures = 0
-        while rate < 40 * case.rate and (held is None or not quick) and failures < MOST_FAILURES:
-            outcome = load(server.port, case, rate, min(seconds, 8.0), len(tried))
-            tried.append({"rate": rate, "latency_ms": outcome["latency_ms"], "statuses": outcome["statuses"]})
-            print(f"looking for the load it holds: {rate:.0f}/s {brief(outcome)}", file=sys.stderr, flush=True)
-            if set(outcome["statuses"]) != {"200"} or outcome["latency_ms"]["p90"] > case.p99_ms:
-                failures += 1
-                wait_for_quiet()
-            else:
-                failures, held, rate = 0, {"rate": rate} | outcome, rate * 1.2
-        if held is None:
-            held = {"rate": rate} | outcome
+        held_rate = case.rate
+        held = load(server.port, case, held_rate, seconds, 0)
         with server.memory() as before:
-            time.sleep(1.0)
-        wait_for_quiet()
-        with server.memory() as during:
-            twice = load(server.port, case, 2 * held["rate"], seconds, 100)
+            wait_for_quiet()
+        with server.memory() as during, bystander() as machine:
+            twice = load(server.port, case, 2 * held_rate, seconds, 100, MANY)
         time.sleep(1.0)
-        after = load(server.port, case, held["rate"], min(seconds, 8.0), 101)
-    print(f"twice the load: {brief(twice)}; afterwards {brief(after)}", file=sys.stderr, flush=True)
+        after = load(server.port, case, held_rate, min(seconds, 8.0), 101)
+    print(f"held {held_rate:.0f}/s: {brief(held)}; twice: {brief(twice)}; afterwards {brief(after)}", file=sys.stderr, flush=True)
     return {
-        "held_rate": held["rate"], "tried": tried, "held": held, "twice": twice, "after": after,
+        "held_rate": held_rate, "held": held, "twice": twice | {"machine": machine}, "after": after,
         "memory_mib_before": max(before), "memory_mib_during": max(during),
         "p99_ratio": twice["latency_ms"]["p99"] / held["latency_ms"]["p99"],
     }  # fmt: skip
@@ -217,12 +204,12 @@ def floors(case: Case, work: Path, folder: Path, runs: int, seconds: float) -> d
     return found
 
 
-def load(port: int, case: Case, rate: float, seconds: float, seed: int) -> dict[str, Any]:
+def load(port: int, case: Case, rate: float, seconds: float, seed: int, connections: int = 256) -> dict[str, Any]:
     """Let the generator send requests; it is a process of its own."""
     width = len(str(case.size.items))
     plan = {
         "port": port, "kind": case.kind, "rate": rate, "seconds": seconds + WARM_S, "warm": WARM_S, "users": LOAD_USERS,
-        "items": [f"i{item:0{width}d}" for item in range(1, case.size.items + 1)], "seed": seed, "together": case.together,
+        "items": [f"i{item:0{width}d}" for item in range(1, case.size.items + 1)], "seed": seed, "together": case.together, "connections": connections,
     }  # fmt: skip
     done = subprocess.run([sys.executable, HERE / "open_loop.py"], input=json.dumps(plan), text=True, stdout=subprocess.PIPE, check=True)
     return json.loads(done.stdout)

@@ -150,13 +150,15 @@ def _serve(result: dict[str, Any]) -> list[str]:
         *_table(("case", "model", "a second", "p50 ms", "p99 ms", "goal", "refused", "sleeper's p99", "recall@20", *MORE), rows),
         "",
         "The last column is where the processors' time goes: cores' worth of the thread that reads requests and writes answers, of the other threads,",
-        "and of the process that writes the store; the generator takes another fifth of a core. The first two share one interpreter.",
+        "and of the process that writes the store. The first two share one interpreter.",
         "",
         *_floors(result),
         "",
         *_overload(result["overload"]),
         "",
         *(_long(result["long"]) if "long" in result else []),
+        "",
+        "Parts were measured at commits " + ", ".join(f"{commit} ({part})" for part, commit in result["commits"].items()) + ".",
     ]
 
 
@@ -187,10 +189,11 @@ def _overload(over: dict[str, Any]) -> list[str]:
     twice = over["twice"]
     held_p99, twice_p99, after_p99 = (over[each]["latency_ms"]["p99"] for each in ("held", "twice", "after"))
     return [
-        f"Of events with a top-20 it holds {over['held_rate']:,.0f} a second (nothing refused, p99 {held_p99:.0f} ms). At twice that it answers",
-        f"{twice['answered_per_second']:,.0f} a second with a p99 of {twice_p99:.0f} ms, {over['p99_ratio']:.1f} times that at the load it holds,",
+        f"Overload: {over['held_rate']:,.0f} events with a top-20 a second, p99 {held_p99:.0f} ms, {_not_answered(over['held'])} refused;",
+        "then twice as many. It answers",
+        f"{twice['answered_per_second']:,.0f} a second with a p99 of {twice_p99:.0f} ms, {over['p99_ratio']:.1f} times as long,",
         f"and refuses {_not_answered(twice):,} of {twice['requests']:,} with 503 and Retry-After. Memory: {over['memory_mib_before']:.0f} MiB before,",
-        f"{over['memory_mib_during']:.0f} at most. A second later, at the load it holds: p99 {after_p99:.0f} ms, {_not_answered(over['after'])} refused.",
+        f"{over['memory_mib_during']:.0f} at most. A second later, at the former load: p99 {after_p99:.0f} ms, {_not_answered(over['after'])} refused.",
     ]
 
 

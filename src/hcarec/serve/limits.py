@@ -23,7 +23,7 @@ class Limits:
     """Bytes of a request's line and headers."""
     rate: float = 5000.0
     """Requests a second of one key, or of one address without keys; 0 is no limit. A second's worth may come at once."""
-    in_flight: int = 512
+    in_flight: int = 256
     """Requests worked on at once; more are answered 503."""
     connections: int = 2048
     """Connections at once; more are answered 503 and closed."""
