@@ -154,11 +154,12 @@ def _serve(result: dict[str, Any]) -> list[str]:
         "",
         *_floors(result),
         "",
-        *_overload(result["overload"]),
+        *_overload(result["overload"], next(one for one in result["cases"] if one["case"] == "event + top-20")["p99_ms"]),
         "",
         *(_long(result["long"]) if "long" in result else []),
         "",
-        "Parts were measured at commits " + ", ".join(f"{commit} ({part})" for part, commit in result["commits"].items()) + ".",
+        "Parts were measured one after the other, at commits " + ", ".join(f"{commit} ({part})" for part, commit in result["commits"].items()) + ".",
+        *([result["note"]] if "note" in result else []),
     ]
 
 
@@ -185,13 +186,14 @@ def _floors(result: dict[str, Any]) -> list[str]:
     ]
 
 
-def _overload(over: dict[str, Any]) -> list[str]:
+def _overload(over: dict[str, Any], usual_p99: float) -> list[str]:
     twice = over["twice"]
     held_p99, twice_p99, after_p99 = (over[each]["latency_ms"]["p99"] for each in ("held", "twice", "after"))
     return [
         f"Overload: {over['held_rate']:,.0f} events with a top-20 a second, p99 {held_p99:.0f} ms, {_not_answered(over['held'])} refused;",
         "then twice as many. It answers",
-        f"{twice['answered_per_second']:,.0f} a second with a p99 of {twice_p99:.0f} ms, {over['p99_ratio']:.1f} times as long,",
+        f"{twice['answered_per_second']:,.0f} a second with a p99 of {twice_p99:.0f} ms, {over['p99_ratio']:.1f} times as long",
+        f"as just before and {twice_p99 / usual_p99:.1f} times as long as that case's p99 in the table,",
         f"and refuses {_not_answered(twice):,} of {twice['requests']:,} with 503 and Retry-After. Memory: {over['memory_mib_before']:.0f} MiB before,",
         f"{over['memory_mib_during']:.0f} at most. A second later, at the former load: p99 {after_p99:.0f} ms, {_not_answered(over['after'])} refused.",
     ]
