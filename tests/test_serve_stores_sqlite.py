@@ -249,6 +249,22 @@ def test_a_full_disk_stops_writes_only_and_only_while_it_is_full(small_disk: Pat
         assert again.figures().events == written + 1
 
 
+def test_what_a_refused_group_took_of_the_disk_holds_a_smaller_one(small_disk: Path) -> None:
+    store = SqliteStore(small_disk / "store.db")
+    room = os.statvfs(small_disk)
+    (small_disk / "ballast").write_bytes(bytes((room.f_bavail - 15) * room.f_frsize))
+    with pytest.raises(StoreFull):
+        store.commit([Change(f"u{n}", 0, [Event(1, "x", "e")], M, bytes(2000)) for n in range(500)])
+    assert os.statvfs(small_disk).f_bavail == 0  # the journal had grown before there was no more room
+    assert store.commit([Change("one", 0, [Event(1, "x", "e")], M, None)])[0]
+    with pytest.raises(StoreFull):
+        for n in range(100):
+            store.commit([Change(f"late {n}", 0, [Event(1, "x", "e")], M, None)])
+    store.close()
+    with contextlib.closing(SqliteStore(small_disk / "store.db")) as again:
+        assert [event.item for event in again.history("one").events] == ["x"]
+
+
 # -- forgetting and copies ---------------------------------------------------------------------------------------
 
 
