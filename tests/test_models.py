@@ -82,6 +82,24 @@ def test_learning_lowers_the_loss_and_changes_every_parameter(name: str, data: S
         assert not np.array_equal(value, untrained[letter]), letter
 
 
+@pytest.mark.parametrize("name", ["bpr", "gru", "hca-gru"])
+def test_a_model_that_is_trained_again_answers_by_what_it_has_learnt_last(name: str, data: Sequences) -> None:
+    other = synthetic(users=60, items=700, mean_length=12, seed=3)
+    answers: list[Any] = []
+
+    def look(_: Any) -> None:
+        answers.append(again.recommend([again.item_ids[0]], 5))
+
+    again = make(name, d=6).fit(data, epochs=1)
+    look(None)
+    again.fit(other, epochs=2, progress=look)  # whose answers on the way must not last
+    fresh = make(name, d=6).fit(other, epochs=2)
+    past = [other.item_ids[0], other.item_ids[5]]
+    assert answers[0] != answers[1] != answers[-1]
+    assert again.recommend(past, 20) == fresh.recommend(past, 20)
+    assert again.similar_items(past[0], 20) == fresh.similar_items(past[0], 20)
+
+
 def test_pop_counts(data: Sequences, trained: Trained) -> None:
     assert np.array_equal(trained["pop"].theta["X"][:, 0], np.bincount(data.items, minlength=data.n_items))
 

@@ -56,3 +56,10 @@ def tie_rank(blob: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     rank = np.empty(len(keys), np.int32)
     rank[np.argsort(keys, kind="stable")] = np.arange(len(keys), dtype=np.int32)
     return rank
+
+
+def in_order(tie_rank: np.ndarray) -> np.ndarray:
+    """Return the items in the order of their places among equals, (n,) int32."""
+    items = np.empty(len(tie_rank), np.int32)
+    items[tie_rank] = np.arange(len(tie_rank), dtype=np.int32)
+    return items

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hcarec.errors import ModelError
+from hcarec.ties import in_order
 
 Ragged = tuple[np.ndarray, np.ndarray]
 """Items of all users one after another, and the offsets (n_users + 1,) at which each user's begin."""
@@ -88,6 +89,7 @@ def rank(
     test: Ragged | None = None,
     exclude: Ragged | None = None,
     packed: Catalogue | None = None,
+    by_tie: np.ndarray | None = None,
     threads: int | None = None,
 ) -> Ranking:
     """Rank all items for every user by the product of their vectors, in one pass and exactly.
@@ -95,7 +97,8 @@ def rank(
     `H` (users, d), `X` (items, d); `tie_rank` (items,) orders equal scores, see `hcarec.ties`. `hidden` items of a
     user and items outside `allowed` (items,) bool are kept out of the top-k; they change nothing else. `test` asks for
     the position of the user's test items, `exclude` names the items (training ones) that are no negatives beside
-    them; `packed` is `pack(X)` where it is at hand. A score does not depend on who else is ranked or by how many threads.
+    them; `packed` is `pack(X)` and `by_tie` is `ties.in_order(tie_rank)` where they are at hand. A score does not depend on who else is
+    ranked or by how many threads.
     """
     from hcarec.ops import score, screen
 
@@ -131,10 +134,9 @@ def rank(
     bad = [user for user in _over_users(kernel, n_users, threads) if user is not None and user >= 0]
     if bad:
         raise ModelError(f"the scores of user row {min(bad)} are not numbers (NaN): the model has diverged, train it again with a lower learning rate")
-    by_tie = np.empty(n_items + 1, np.int32)
-    by_tie[tie_rank] = np.arange(n_items, dtype=np.int32)
-    by_tie[n_items] = -1
-    items = by_tie[np.minimum(ties, n_items)]
+    by_tie = in_order(tie_rank) if by_tie is None else by_tie
+    items, there = np.full(ties.shape, -1, np.int32), ties < n_items
+    items[there] = by_tie[ties[there]]
     if test is None:
         return Ranking(items, scores)
     below_all = below.copy()

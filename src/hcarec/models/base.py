@@ -17,7 +17,7 @@ from hcarec.errors import ConfigError, ModelError
 from hcarec.ids import Ids
 from hcarec.ops.parameters import Theta, Trained
 from hcarec.sequences import Sequences
-from hcarec.ties import tie_rank
+from hcarec.ties import in_order, tie_rank
 from hcarec.topk import Catalogue, Ragged, pack, rank
 
 CHUNK = 1024
@@ -83,6 +83,9 @@ class Model(ABC):
         """Take over the catalogue of a data set and count the items (n,) of its training part."""
         self.item_ids, self.titles, self.fields = data.item_ids, data.titles, data.fields
         self.item_events = np.bincount(items, minlength=data.n_items).astype(np.int64)
+        self._packed = None
+        for made in ("tie_rank", "by_tie"):  # for the catalogue before
+            self.__dict__.pop(made, None)
 
     def epochs(self, part: Any, seed: int, at: Progress | None = None) -> Iterator[Progress]:
         """Train epoch by epoch, yielding after every chunk of users; `at` goes on from where an earlier run stood.
@@ -99,6 +102,7 @@ class Model(ABC):
             while now.position < n_users:
                 chunk = order[now.position : now.position + CHUNK]
                 done = self.train_users(part.items, part.offsets, chunk, seed, epoch)
+                self._packed = None
                 if done.bad_position >= 0:
                     raise RanAway(epoch, int(chunk[done.bad_position]), done.bad_step)
                 now = Progress(epoch, now.position + len(chunk), n_users, now.loss + done.loss, now.l2 + done.l2, now.steps + done.steps,
@@ -128,6 +132,11 @@ class Model(ABC):
         """The order of items with equal scores, (n_items,) int32."""
         return tie_rank(self.item_ids.blob, self.item_ids.offsets)
 
+    @cached_property
+    def by_tie(self) -> np.ndarray:
+        """The items in that order, (n_items,) int32; to make it anew for every ranking would take longer than the ranking."""
+        return in_order(self.tie_rank)
+
     @property
     def item_vectors(self) -> np.ndarray:
         """The vectors of all items, (n_items, d) float32."""
@@ -139,7 +148,8 @@ class Model(ABC):
         """Return the k best items (n, k) of every vector (n, d) and their scores; -1 where there are fewer."""
         if self._packed is None:
             self._packed = pack(self.item_vectors)
-        found = rank(H, self.item_vectors, self.tie_rank, min(k, len(self.item_ids)), hidden=hidden, allowed=allowed, packed=self._packed, threads=threads)
+        k = min(k, len(self.item_ids))
+        found = rank(H, self.item_vectors, self.tie_rank, k, hidden=hidden, allowed=allowed, packed=self._packed, by_tie=self.by_tie, threads=threads)
         return found.items, found.scores
 
     _packed: Catalogue | None = None

@@ -36,7 +36,7 @@ def measure(model: Model, seed: int = 0) -> Measured:
         pairs: list[set[tuple[int, float]]] = []
         for catalogue in (plain, screened):
             began = time.perf_counter()
-            found = rank(H[n : n + 1], X, model.tie_rank, k, packed=catalogue)
+            found = rank(H[n : n + 1], X, model.tie_rank, k, packed=catalogue, by_tie=model.by_tie)
             seconds[catalogue is screened] += time.perf_counter() - began
             pairs.append(set(zip(found.items[0].tolist(), found.scores[0].tolist(), strict=True)))
         hits += len(pairs[0] & pairs[1])

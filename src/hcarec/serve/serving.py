@@ -162,7 +162,7 @@ class Serving:
             return self.model.similar_items(item, k)  # which refuses
         X, packed = self._directions
         hidden = np.array([index], np.int32), np.array([0, 1])
-        found = topk.rank(X[index : index + 1], X, self.model.tie_rank, min(k, len(X)), hidden=hidden, packed=packed)
+        found = topk.rank(X[index : index + 1], X, self.model.tie_rank, min(k, len(X)), hidden=hidden, packed=packed, by_tie=self.model.by_tie)
         return self.model.named(found.items[0], found.scores[0], "similar")
 
     def index(self, item: str) -> int:
