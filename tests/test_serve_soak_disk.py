@@ -89,7 +89,7 @@ class Full:
     def use_up(self, address: str) -> None:
         """Send single events until none is taken: a refused group may have left room in the journal in which a smaller one fits."""
         connection, refused = Connection(address), 0
-        for number in range(MOST_LEFT):
+        for _ in range(MOST_LEFT):
             event = Sent("u0", "i01", event_id=f"use up {time.monotonic_ns()}")
             self.log.sending([event])
             assert os.statvfs(self.disk).f_bavail == 0  # so what is taken goes into blocks that the store had before
@@ -100,7 +100,7 @@ class Full:
             refused = refused + 1 if status == 503 else 0
             if refused == SURELY_FULL:
                 return connection.close()
-        raise AssertionError(f"{number + 1} events without a free block, and still not full")
+        raise AssertionError(f"{MOST_LEFT} events without a free block, and still not full")
 
     def while_full(self, address: str) -> None:
         """Ask for everything that writes, and for what only reads."""

@@ -257,9 +257,12 @@ def test_what_a_refused_group_took_of_the_disk_holds_a_smaller_one(small_disk: P
         store.commit([Change(f"u{n}", 0, [Event(1, "x", "e")], M, bytes(2000)) for n in range(500)])
     assert os.statvfs(small_disk).f_bavail == 0  # the journal had grown before there was no more room
     assert store.commit([Change("one", 0, [Event(1, "x", "e")], M, None)])[0]
-    with pytest.raises(StoreFull):
-        for n in range(100):
-            store.commit([Change(f"late {n}", 0, [Event(1, "x", "e")], M, None)])
+    taken = 1
+    with contextlib.suppress(StoreFull):
+        while taken < 100:
+            store.commit([Change(f"late {taken}", 0, [Event(1, "x", "e")], M, None)])
+            taken += 1
+    assert taken < 100 and store.figures().events == taken
     store.close()
     with contextlib.closing(SqliteStore(small_disk / "store.db")) as again:
         assert [event.item for event in again.history("one").events] == ["x"]

@@ -5,9 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 
-from hcarec.serve.errors_http import Refusal
-
-LEAST = 32
+LEAST = 16
 """Requests at once that are always let in."""
 JUDGED_S, JUDGED = 0.1, 16
 """The limit is set anew after so many seconds, if so many requests have ended since."""
@@ -33,11 +31,12 @@ class Admission:
         """Requests that may be under way at once."""
         return int(self._limit)
 
-    def enter(self) -> None:
-        """Begin a request, or raise `Refusal`."""
+    def enter(self) -> bool:
+        """Begin a request if there is room for it; say whether there was."""
         if self.under_way >= self.limit:
-            raise Refusal(503, "overloaded", "too many requests at once: try again later", 1)
+            return False
         self.under_way += 1
+        return True
 
     def leave(self, seconds: float, now: float | None = None) -> None:
         """End a request that took so long."""

@@ -24,6 +24,7 @@ from hcarec.serve.errors_http import Refusal, refusal
 from hcarec.serve.handlers import Site, Text
 from hcarec.serve.openapi import document
 from hcarec.serve.operations import OPERATIONS, Operation
+from hcarec.serve.shedding import LET_IN, Shedding, too_many
 
 SAFE_HEADERS = {
     b"cache-control": b"no-store",
@@ -47,6 +48,12 @@ def make_app(site: Site) -> ASGIApp:
     inner = Starlette(routes=routes, exception_handlers={HTTPException: _not_found})
     inner.router.redirect_slashes = False
     return Watch(site, inner, {(one.operation.method, one.operation.path): one for one in endpoints if "{" not in one.operation.path})
+
+
+def shedding(site: Site) -> Shedding:
+    """Return what refuses requests before the application sees them: those which `Watch` hands to an endpoint directly, and which wait for something."""
+    paths = [(one.method, one.path) for one in OPERATIONS if one.counted and "{" not in one.path]
+    return Shedding(site.admission, site.metrics, site.recent, site.log, paths, SAFE_HEADERS.items())
 
 
 def _pattern(path: str) -> str:
@@ -125,7 +132,7 @@ class Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         call = Call(scope, receive, self._site.limits)
-        kind, status = JSON, 200
+        kind, status, began = JSON, 200, scope.get(LET_IN)
         headers: list[tuple[bytes, bytes]] = []
         try:
             answer = await self._answer(call)
@@ -139,6 +146,9 @@ class Endpoint:
             self._site.metrics.refused(refused.code)
             if status >= 500:
                 self._note(call, error, status)
+        finally:
+            if began is not None:
+                self._site.admission.leave(time.perf_counter() - began)
         if status != 304:
             headers += [(b"content-type", kind), (b"content-length", b"%d" % len(content))]
         if call.unread:
@@ -151,15 +161,15 @@ class Endpoint:
         call.check_headers()
         self._admit(call)
         body = await call.body() if one.body is not None else b""
-        if not one.counted:
+        if not one.counted or LET_IN in call.scope:
             return await self._handler(site, call, body)
-        if site.in_flight >= site.limits.in_flight:
-            raise Refusal(503, "overloaded", "too many requests at once: try again later", 1)
-        site.in_flight += 1
+        began = time.perf_counter()
+        if not site.admission.enter():
+            raise too_many()
         try:
             return await self._handler(site, call, body)
         finally:
-            site.in_flight -= 1
+            site.admission.leave(time.perf_counter() - began)
 
     def _admit(self, call: Call) -> None:
         """Refuse who may not ask this, or asks too often."""

@@ -13,6 +13,7 @@ import msgspec
 from hcarec.errors import DataError, HcarecError
 from hcarec.models.base import Recommendation
 from hcarec.serve import answers, schemas
+from hcarec.serve.admission import Admission
 from hcarec.serve.call import Call
 from hcarec.serve.errors_http import Refusal
 from hcarec.serve.keys import Keys
@@ -36,7 +37,7 @@ class Site:
     log: Log
     models: Path
     backups: Path | None = None
-    in_flight: int = 0
+    admission: Admission = field(init=False)
     rates: Rates = field(init=False)
     metrics: Metrics = field(init=False)
     openapi: bytes = b"{}"
@@ -45,7 +46,8 @@ class Site:
 
     def __post_init__(self) -> None:
         self.rates = Rates(self.limits.rate)
-        self.metrics = Metrics(self.service.figures, lambda: self.in_flight)
+        self.admission = Admission(self.limits.in_flight, self.limits.slow_ms / 1000)
+        self.metrics = Metrics(self.service.figures, self.admission)
 
 
 class Text(NamedTuple):
@@ -197,7 +199,7 @@ async def status(site: Site, call: Call, body: bytes) -> answers.Doing:
         uptime_s=time.monotonic() - recent.began,
         requests_per_second=recent.rate(),
         latency_ms=answers.Latency(**recent.latency_ms()),
-        in_flight=site.in_flight,
+        in_flight=site.admission.under_way,
         refused=recent.refused,
         errors=recent.errors,
         store_bytes=figures["bytes"],

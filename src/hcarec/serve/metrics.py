@@ -9,6 +9,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, GCCollector, Hi
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from hcarec.serve.admission import Admission
+
 BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 """Seconds."""
 COUNTED_HERE = ("taken", "recommended")
@@ -17,9 +19,9 @@ GROWING = ("batches", "degraded", "ranked", "refused", "replays", "store_failure
 
 
 class Metrics:
-    """The figures of one server; `figures` and `in_flight` are asked for when somebody looks."""
+    """The figures of one server; `figures` and `admission` are asked for when somebody looks."""
 
-    def __init__(self, figures: Callable[[], dict[str, Any]], in_flight: Callable[[], int]) -> None:
+    def __init__(self, figures: Callable[[], dict[str, Any]], admission: Admission) -> None:
         self.registry = CollectorRegistry()
         self._seconds = Histogram(
             "hcarec_request_seconds", "Requests and the time they took", ("method", "route", "status"), buckets=BUCKETS, registry=self.registry
@@ -28,7 +30,8 @@ class Metrics:
         self._events = Counter("hcarec_events_taken", "Events, by what was done with them", ("status",), registry=self.registry)
         self._answers = Counter("hcarec_recommendations", "Recommendations, by what they rest on", ("basis", "degraded"), registry=self.registry)
         self._refused = Counter("hcarec_refusals", "Requests refused, by reason", ("code",), registry=self.registry)
-        Gauge("hcarec_requests_in_flight", "Requests worked on now", registry=self.registry).set_function(in_flight)
+        Gauge("hcarec_requests_in_flight", "Requests worked on now", registry=self.registry).set_function(lambda: admission.under_way)
+        Gauge("hcarec_requests_let_in", "Requests that are worked on at once at most, as of now", registry=self.registry).set_function(lambda: admission.limit)
         self.registry.register(_Service(figures))
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)

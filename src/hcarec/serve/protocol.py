@@ -13,13 +13,17 @@ from hcarec.serve.errors_http import Refusal
 from hcarec.serve.limits import Limits
 
 
-def guarded(limits: Limits, refused: Callable[[str], None]) -> type[asyncio.Protocol]:
-    """Return the protocol with limits; `refused` is told the code of what it turns away by itself."""
+def guarded(limits: Limits, refused: Callable[[str], None], let_in: Callable[[Any], Refusal | None]) -> type[asyncio.Protocol]:
+    """Return the protocol with limits; `refused` is told the code of what it turns away by itself.
+
+    `let_in` is asked, by its scope, about every request that has come in one piece; what it refuses never reaches the application,
+    for which there would be no time.
+    """
 
     class Guarded(GuardedProtocol):
         pass
 
-    Guarded.limits, Guarded.refused = limits, staticmethod(refused)
+    Guarded.limits, Guarded.refused, Guarded.let_in = limits, staticmethod(refused), staticmethod(let_in)
     return Guarded
 
 
@@ -28,6 +32,9 @@ class GuardedProtocol(HttpToolsProtocol):
 
     limits: Limits
     refused: Callable[[str], None]
+    let_in: Callable[[Any], Refusal | None]
+    _held: tuple[RequestResponseCycle, Any] | None = None
+    """A request whose headers are there, until it is known whether the rest has come with them."""
     _reading: TimerHandle | None = None
     _writing: TimerHandle | None = None
     _in_headers = True
@@ -53,6 +60,8 @@ class GuardedProtocol(HttpToolsProtocol):
         """Take in bytes, and count those of headers that do not end; the application checks those that have."""
         self._begun = False
         super().data_received(data)
+        if self._held is not None:
+            self._begin_held()
         if self.transport.is_closing():
             return
         if self._in_headers and not self._begun:  # where in this piece a request began is not known, the ones after it are its own
@@ -63,13 +72,16 @@ class GuardedProtocol(HttpToolsProtocol):
             self._read_in_time()
 
     def _more_must_come(self) -> bool:
-        if self._in_headers or self.cycle is None or self.cycle.response_complete:
-            return True  # the last also for bytes between two requests, which have stopped the clock of an idle connection
+        if self._in_headers or self.cycle is None:
+            return True
+        if self.cycle.response_complete:  # bytes between two requests have stopped the clock of an idle connection
+            return self.timeout_keep_alive_task is None
         return self.cycle.more_body
 
     def on_message_begin(self) -> None:
         """Begin a request: its headers must end in time."""
         super().on_message_begin()
+        self._unset_keepalive_if_required()  # set again if the one before was answered at once
         self._in_headers, self._begun, self._header_bytes = True, True, 1
         self._stop_reading_clock()
 
@@ -83,6 +95,10 @@ class GuardedProtocol(HttpToolsProtocol):
         """End the request."""
         super().on_message_complete()
         self._stop_reading_clock()
+        if self._held is not None:
+            refusal = self.let_in(self._held[0].scope)
+            if refusal is None or not self._refuse_held(refusal):
+                self._begin_held()
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP."""
@@ -107,7 +123,26 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         cycle.send = OnePiece(cycle)  # type: ignore[method-assign]
+        if cycle is self.cycle and cycle.more_body:
+            self._held = cycle, app
+        else:  # one that had to wait for the answer to another
+            super()._start_asgi_task(cycle, app)
+
+    def _begin_held(self) -> None:
+        assert self._held is not None
+        (cycle, app), self._held = self._held, None
         super()._start_asgi_task(cycle, app)
+
+    def _refuse_held(self, refusal: Refusal) -> bool:
+        """Answer at once, if that is possible; say whether it was."""
+        assert self._held is not None
+        body = refusal.body()
+        headers = [*refusal.headers, (b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+        sent = OnePiece(self._held[0]).sent({"status": refusal.status, "headers": headers}, {"body": body})
+        if sent:
+            self._held = None
+            self.refused(refusal.code)
+        return sent
 
     def pause_writing(self) -> None:
         """Wait for a reader, for a while."""
@@ -158,11 +193,11 @@ class OnePiece:
             self._start = message
             return
         start, self._start = self._start, None
-        if start is None or not self._sent(start, message):
+        if start is None or not self.sent(start, message):
             for one in (start, message) if start is not None else (message,):
                 await RequestResponseCycle.send(self._cycle, one)
 
-    def _sent(self, start: Any, message: Any) -> bool:
+    def sent(self, start: Any, message: Any) -> bool:
         """Send a whole answer, if it is one and the reader keeps up; say whether it was."""
         cycle, body, headers = self._cycle, message.get("body", b""), start["headers"]
         whole = not message.get("more_body") and (b"content-length", b"%d" % len(body)) in headers

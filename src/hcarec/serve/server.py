@@ -20,7 +20,7 @@ import uvicorn
 
 from hcarec import atomic
 from hcarec.errors import ConfigError
-from hcarec.serve.app import make_app
+from hcarec.serve.app import make_app, shedding
 from hcarec.serve.handlers import Site
 from hcarec.serve.keys import Keys
 from hcarec.serve.limits import Limits
@@ -101,7 +101,7 @@ class _Server(uvicorn.Server):
 def _config(site: Site) -> uvicorn.Config:
     return uvicorn.Config(
         make_app(site),
-        http=guarded(site.limits, site.metrics.refused),
+        http=guarded(site.limits, site.metrics.refused, shedding(site)),
         ws="none",
         lifespan="off",
         log_config=None,
