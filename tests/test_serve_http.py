@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import time
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from hcarec import HCAGRU, Sequences, load, recommend, synthetic
 from hcarec.explanation import explain
@@ -301,3 +303,18 @@ def test_the_log_has_a_line_for_each_request_and_names_nobody(server: Running, c
     assert lines["mine-2"]["route"] == "/v1/users/{user}"
     assert lines[answer.headers["x-request-id"]]["route"] == "other"
     assert b"secret" not in server.written.getvalue()
+
+
+def test_a_request_leaves_nothing_behind_for_the_garbage_collector(client: httpx.Client) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(20):
+            assert client.post("/v1/events", json={"user": "tidy", "item": "i01"}).status_code == 200
+            assert client.post("/v1/recommend", json={"user": "tidy"}).status_code == 200
+            assert client.post("/v1/recommend", json={"user": 1}).status_code == 400
+            assert client.get("/healthz").status_code == 200
+        left = sum(isinstance(one, RequestResponseCycle) for one in gc.get_objects())
+    finally:
+        gc.enable()
+    assert left < 10  # the last one of each connection

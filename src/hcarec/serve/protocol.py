@@ -214,6 +214,7 @@ class OnePiece:
         cycle.response_started = cycle.response_complete = True
         cycle.transport.write(b"".join((STATUS_LINE[start["status"]], head, b"\r\n", body)))
         cycle.message_event.set()
+        cycle.__dict__.pop("send", None)  # which holds the cycle: neither would be let go of before the garbage is collected
         if not cycle.keep_alive:
             cycle.transport.close()
         cycle.on_response()

@@ -32,6 +32,16 @@ from hcarec.serve.service import Service
 BACKLOG = 2048
 SWITCH_S = 0.0005
 """How long a thread keeps the interpreter while another waits: with the usual 5 ms, answers of the store wait for whole bursts of requests."""
+COLLECT_AFTER = (2_000, 50, 1_000)
+"""When Python looks for garbage: by default every few milliseconds, and now and then through everything, for which all requests wait 30 ms and more."""
+
+
+def run_evenly() -> None:
+    """Let the interpreter interrupt requests as little as it can; to be called when everything is loaded."""
+    sys.setswitchinterval(SWITCH_S)
+    gc.collect()
+    gc.freeze()  # what is there now stays: no need to look through it again and again
+    gc.set_threshold(*COLLECT_AFTER)
 
 
 @dataclass(frozen=True)
@@ -71,9 +81,7 @@ async def _serve(settings: Settings, keys: Keys | None, listening: socket.socket
             site = Site(service, settings.limits, keys, log, settings.model.resolve().parent, settings.backups)
             server = _Server(_config(site))
             listening.listen(BACKLOG)
-            sys.setswitchinterval(SWITCH_S)
-            gc.collect()
-            gc.freeze()  # what is there now stays: no need to look through it again and again
+            run_evenly()
             with server.capture_signals():  # from the moment that somebody knows of the server
                 started(service, address(listening))
                 await server.serve([listening])
