@@ -88,8 +88,8 @@ class Generator:
         self.lag = np.zeros(n)
         self.event_s, self.all_s, self.status = np.full(n, np.nan), np.full(n, np.nan), np.zeros(n, np.int16)
         self._idle: deque[Connection] = deque()
-        self._queue: deque[tuple[int, bytes, Callable[[int], None]]] = deque()
-        self._next = self._open = 0
+        self._queue: deque[tuple[bytes, Callable[[int], None], bool]] = deque()
+        self._next = self._open = self._resent = 0
         self._done = asyncio.Event()
 
     def _made_events(self, rng: np.random.Generator) -> list[bytes]:
@@ -125,14 +125,14 @@ class Generator:
             self._loop.call_later(max(TICK_S, self.due[self._next] - now), self._send_due)
 
     def _send_event(self, n: int) -> None:
-        self._send(n, self._events[n], lambda status: self._event_answered(n, status))
+        self._send(self._events[n], lambda status: self._event_answered(n, status))
 
     def _event_answered(self, n: int, status: int) -> None:
         self.event_s[n] = self._loop.time() - self._begin - self.due[n]
         if self.plan.kind == "event" or status != 200:
             return self._finish(n, status)
         body = b'{"user":"u%d","k":%d}' % (self._users[n], self.plan.k)
-        self._send(n, _request(b"/v1/recommend", body), lambda status: self._finish(n, status))
+        self._send(_request(b"/v1/recommend", body), lambda status: self._finish(n, status))
 
     def _finish(self, n: int, status: int) -> None:
         self.all_s[n] = self._loop.time() - self._begin - self.due[n]
@@ -141,27 +141,31 @@ class Generator:
         if self._open == 0 and self._next == len(self.due):
             self._done.set()
 
-    def _send(self, n: int, request: bytes, answered: Callable[[int], None]) -> None:
-        self._queue.append((n, request, answered))
+    def _send(self, request: bytes, answered: Callable[[int], None]) -> None:
+        self._queue.append((request, answered, True))
         self._pump()
 
     def _pump(self) -> None:
         while self._queue and self._idle:
-            _, request, answered = self._queue.popleft()
+            request, answered, first = self._queue.popleft()
             connection = self._idle.popleft()
             if connection.transport.is_closing():
                 self._renew()
-                self._queue.appendleft((0, request, answered))
+                self._queue.appendleft((request, answered, first))
                 continue
-            connection.answered = lambda status, c=connection, answered=answered: self._back(c, status, answered)
+            connection.answered = lambda status, c=connection, r=request, a=answered, f=first: self._back(c, status, r, a, f)
             connection.transport.write(request)
 
-    def _back(self, connection: Connection, status: int, answered: Callable[[int], None]) -> None:
+    def _back(self, connection: Connection, status: int, request: bytes, answered: Callable[[int], None], first: bool) -> None:
         if connection.transport.is_closing():
             self._renew()
         else:
             self._idle.appendleft(connection)  # the one used last is the one most surely open
-        answered(status)
+        if status == 0 and first:  # closed as idle at the very moment: as any client does, sent again, once
+            self._resent += 1
+            self._queue.appendleft((request, answered, False))
+        else:
+            answered(status)
         self._pump()
 
     def _renew(self) -> None:
@@ -192,6 +196,7 @@ class Generator:
             "event_ms": percentiles(self.event_s[good]),
             "refusal_ms": percentiles(self.all_s[counts & (self.status >= 400)]),
             "generator_lag_ms": percentiles(self.lag[counts]),
+            "resent": self._resent,
         }
 
 
