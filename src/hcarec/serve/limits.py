@@ -25,7 +25,7 @@ class Limits:
     """Requests a second of one key, or of one address without keys; 0 is no limit. A second's worth may come at once."""
     in_flight: int = 256
     """Requests worked on at once at most; more are answered 503."""
-    slow_ms: float = 20.0
+    slow_ms: float = 15.0
     """While half of the requests take longer than this, fewer are worked on at once, down to 16: the rest is answered 503 at once."""
     connections: int = 2048
     """Connections at once; more are answered 503 and closed."""
