@@ -101,8 +101,12 @@ def connect(server: Running) -> socket.socket:
     return socket.create_connection(("127.0.0.1", server.port), timeout=20)
 
 
+def under_way(server: Running) -> int:
+    return server.site.asks.under_way + server.site.events.under_way
+
+
 def test_what_is_refused_is_answered_in_its_turn_and_the_connection_goes_on(server: Running) -> None:
-    server.site.admission.under_way = 2
+    server.site.asks.under_way = server.site.events.under_way = 2
     with connect(server) as connection:
         connection.sendall(request("/v1/events", EVENT) + request("/healthz") + request("/v1/recommend", b"{}") + request("/healthz"))
         found = answers(connection, 4)
@@ -111,22 +115,22 @@ def test_what_is_refused_is_answered_in_its_turn_and_the_connection_goes_on(serv
         assert json.loads(refused[2])["error"]["code"] == "overloaded"
         assert refused[1]["retry-after"] == "1"
         assert refused[1]["x-content-type-options"] == "nosniff" and refused[1]["cache-control"] == "no-store"
-        server.site.admission.under_way = 0
+        server.site.asks.under_way = server.site.events.under_way = 0
         connection.sendall(request("/v1/events", EVENT))
         assert answers(connection, 1)[0][0] == 200
     assert server.site.recent.refused == 2
     with server.client() as client:
         assert 'hcarec_refusals_total{code="overloaded"} 2.0' in client.get("/metrics").text
-    assert server.site.admission.under_way == 0
+    assert under_way(server) == 0
     deadline = time.monotonic() + 10
     while not (told := [line for line in server.lines() if line["what"] == "overloaded"]):
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    assert told[0]["refused"] == 1 and told[0]["let_in"] == 2  # the next line would count the second one
+    assert told[0]["refused"] == 1  # the next line would count the second one
 
 
 def test_a_refusal_closes_the_connection_of_who_wants_that(server: Running) -> None:
-    server.site.admission.under_way = 2
+    server.site.events.under_way = 2
     with connect(server) as connection:
         connection.sendall(request("/v1/events", EVENT, "Connection: close"))
         ((status, headers, _),) = answers(connection, 1)
@@ -142,11 +146,23 @@ def test_only_whole_requests_take_a_place(server: Running) -> None:
         with connect(server) as other:
             other.sendall(whole)
             assert answers(other, 1)[0][0] == 200
-        assert server.site.admission.under_way == 0
+        assert under_way(server) == 0
         for slow in (first, second, third):
             slow.sendall(whole[-5:])
             assert answers(slow, 1)[0][0] == 200
-    assert server.site.admission.under_way == 0
+    assert under_way(server) == 0
+
+
+def test_events_have_places_of_their_own(server: Running) -> None:
+    server.site.asks.under_way = 2
+    with server.client() as client:
+        assert client.post("/v1/recommend", json={}).status_code == 503
+        assert client.get("/v1/users/someone").status_code == 503
+        assert client.post("/v1/events", json={"user": "someone", "item": "i01"}).status_code == 200
+        server.site.asks.under_way, server.site.events.under_way = 0, 2
+        assert client.post("/v1/recommend", json={}).status_code == 200
+        assert client.post("/v1/events", json={"user": "someone", "item": "i01"}).status_code == 503
+        assert 'hcarec_requests_in_flight{kind="events"} 2.0' in client.get("/metrics").text
 
 
 def test_every_place_is_given_back(folder: Path, tmp_path: Path) -> None:
@@ -165,6 +181,6 @@ def test_every_place_is_given_back(folder: Path, tmp_path: Path) -> None:
             with connect(server) as gone:
                 gone.sendall(request("/v1/recommend", b"{}", f"Authorization: Bearer {key}"))
         deadline = time.monotonic() + 10
-        while server.site.admission.under_way and time.monotonic() < deadline:
+        while under_way(server) and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert server.site.admission.under_way == 0
+        assert under_way(server) == 0

@@ -251,12 +251,12 @@ def test_there_are_only_so_many_connections(server: Running) -> None:
 
 
 def test_there_are_only_so_many_requests_at_once(server: Running, client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server.site.admission, "under_way", server.site.limits.in_flight)
+    monkeypatch.setattr(server.site.asks, "under_way", server.site.limits.in_flight)
     answer = client.post("/v1/recommend", json={})
     assert problem(answer) == (503, "overloaded")
     assert answer.headers["retry-after"] == "1"
     assert client.get("/healthz").status_code == client.get("/metrics").status_code == 200
-    monkeypatch.setattr(server.site.admission, "under_way", 0)
+    monkeypatch.setattr(server.site.asks, "under_way", 0)
     assert client.post("/v1/recommend", json={}).status_code == 200
 
 

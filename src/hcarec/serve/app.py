@@ -19,6 +19,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hcarec.serve import handlers
+from hcarec.serve.admission import Admission
 from hcarec.serve.call import Call
 from hcarec.serve.errors_http import Refusal, refusal
 from hcarec.serve.handlers import Site, Text
@@ -52,8 +53,12 @@ def make_app(site: Site) -> ASGIApp:
 
 def shedding(site: Site) -> Shedding:
     """Return what refuses requests before the application sees them: those which `Watch` hands to an endpoint directly, and which wait for something."""
-    paths = [(one.method, one.path) for one in OPERATIONS if one.counted and "{" not in one.path]
-    return Shedding(site.admission, site.metrics, site.recent, site.log, paths, SAFE_HEADERS.items())
+    paths = {(one.method, one.path): _admission(site, one) for one in OPERATIONS if one.counted and "{" not in one.path}
+    return Shedding(paths, site.metrics, site.recent, site.log, SAFE_HEADERS.items())
+
+
+def _admission(site: Site, operation: Operation) -> Admission:
+    return site.events if operation.name == "take" else site.asks
 
 
 def _pattern(path: str) -> str:
@@ -128,7 +133,7 @@ class Endpoint:
 
     def __init__(self, site: Site, operation: Operation) -> None:
         self.operation = operation
-        self._site, self._handler = site, getattr(handlers, operation.name)
+        self._site, self._handler, self._admission = site, getattr(handlers, operation.name), _admission(site, operation)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         call = Call(scope, receive, self._site.limits)
@@ -148,7 +153,7 @@ class Endpoint:
                 self._note(call, error, status)
         finally:
             if began is not None:
-                self._site.admission.leave(time.perf_counter() - began)
+                self._admission.leave(time.perf_counter() - began)
         if status != 304:
             headers += [(b"content-type", kind), (b"content-length", b"%d" % len(content))]
         if call.unread:
@@ -164,12 +169,12 @@ class Endpoint:
         if not one.counted or LET_IN in call.scope:
             return await self._handler(site, call, body)
         began = time.perf_counter()
-        if not site.admission.enter():
+        if not self._admission.enter():
             raise too_many()
         try:
             return await self._handler(site, call, body)
         finally:
-            site.admission.leave(time.perf_counter() - began)
+            self._admission.leave(time.perf_counter() - began)
 
     def _admit(self, call: Call) -> None:
         """Refuse who may not ask this, or asks too often."""

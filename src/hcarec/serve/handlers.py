@@ -37,7 +37,8 @@ class Site:
     log: Log
     models: Path
     backups: Path | None = None
-    admission: Admission = field(init=False)
+    asks: Admission = field(init=False)
+    events: Admission = field(init=False)
     rates: Rates = field(init=False)
     metrics: Metrics = field(init=False)
     openapi: bytes = b"{}"
@@ -46,8 +47,9 @@ class Site:
 
     def __post_init__(self) -> None:
         self.rates = Rates(self.limits.rate)
-        self.admission = Admission(self.limits.in_flight, self.limits.slow_ms / 1000)
-        self.metrics = Metrics(self.service.figures, self.admission)
+        self.asks = Admission(self.limits.in_flight, self.limits.slow_ms / 1000)
+        self.events = Admission(self.limits.in_flight, self.limits.slow_events_ms / 1000)
+        self.metrics = Metrics(self.service.figures, {"asks": self.asks, "events": self.events})
 
 
 class Text(NamedTuple):
@@ -199,7 +201,7 @@ async def status(site: Site, call: Call, body: bytes) -> answers.Doing:
         uptime_s=time.monotonic() - recent.began,
         requests_per_second=recent.rate(),
         latency_ms=answers.Latency(**recent.latency_ms()),
-        in_flight=site.admission.under_way,
+        in_flight=site.asks.under_way + site.events.under_way,
         refused=recent.refused,
         errors=recent.errors,
         store_bytes=figures["bytes"],

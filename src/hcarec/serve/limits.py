@@ -26,7 +26,9 @@ class Limits:
     in_flight: int = 256
     """Requests worked on at once at most; more are answered 503."""
     slow_ms: float = 15.0
-    """While half of the requests take longer than this, fewer are worked on at once, down to 16: the rest is answered 503 at once."""
+    """While half of the requests other than events take longer than this, fewer are worked on at once, down to 16: the rest is answered 503 at once."""
+    slow_events_ms: float = 30.0
+    """The same for events: a list can be done without, an event that nobody sends again is lost."""
     connections: int = 2048
     """Connections at once; more are answered 503 and closed."""
     receive_seconds: float = 10.0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, GCCollector, Histogram, PlatformCollector, ProcessCollector, generate_latest
@@ -19,9 +20,9 @@ GROWING = ("batches", "degraded", "ranked", "refused", "replays", "store_failure
 
 
 class Metrics:
-    """The figures of one server; `figures` and `admission` are asked for when somebody looks."""
+    """The figures of one server; `figures` and `admissions` are asked for when somebody looks."""
 
-    def __init__(self, figures: Callable[[], dict[str, Any]], admission: Admission) -> None:
+    def __init__(self, figures: Callable[[], dict[str, Any]], admissions: Mapping[str, Admission]) -> None:
         self.registry = CollectorRegistry()
         self._seconds = Histogram(
             "hcarec_request_seconds", "Requests and the time they took", ("method", "route", "status"), buckets=BUCKETS, registry=self.registry
@@ -30,8 +31,11 @@ class Metrics:
         self._events = Counter("hcarec_events_taken", "Events, by what was done with them", ("status",), registry=self.registry)
         self._answers = Counter("hcarec_recommendations", "Recommendations, by what they rest on", ("basis", "degraded"), registry=self.registry)
         self._refused = Counter("hcarec_refusals", "Requests refused, by reason", ("code",), registry=self.registry)
-        Gauge("hcarec_requests_in_flight", "Requests worked on now", registry=self.registry).set_function(lambda: admission.under_way)
-        Gauge("hcarec_requests_let_in", "Requests that are worked on at once at most, as of now", registry=self.registry).set_function(lambda: admission.limit)
+        in_flight = Gauge("hcarec_requests_in_flight", "Requests worked on now", ("kind",), registry=self.registry)
+        let_in = Gauge("hcarec_requests_let_in", "Requests that are worked on at once at most, as of now", ("kind",), registry=self.registry)
+        for kind, admission in admissions.items():
+            in_flight.labels(kind).set_function(partial(getattr, admission, "under_way"))
+            let_in.labels(kind).set_function(partial(getattr, admission, "limit"))
         self.registry.register(_Service(figures))
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from starlette.types import Scope
 
@@ -24,28 +24,27 @@ def too_many(headers: Iterable[tuple[bytes, bytes]] = ()) -> Refusal:
 
 
 class Shedding:
-    """Lets requests in, or not; asked only about those of `paths`, methods and paths, and written to the log once a second."""
+    """Lets requests in, or not; asked only about those of `paths`, methods and paths. What it refuses is noted in the log once a second."""
 
-    def __init__(
-        self, admission: Admission, metrics: Metrics, recent: Recent, log: Log, paths: Iterable[tuple[str, str]], headers: Iterable[tuple[bytes, bytes]]
-    ) -> None:
-        self._admission, self._metrics, self._recent, self._log = admission, metrics, recent, log
-        self._paths = {(method, path.encode()): path for method, path in paths}
+    def __init__(self, paths: Mapping[tuple[str, str], Admission], metrics: Metrics, recent: Recent, log: Log, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        self._metrics, self._recent, self._log = metrics, recent, log
+        self._paths = {(method, path.encode()): (path, admission) for (method, path), admission in paths.items()}
         self._refusal = too_many(headers)
         self._refused, self._log_at = 0, 0.0
 
     def __call__(self, scope: Scope) -> Refusal | None:
         """Return None for a request that may go on."""
-        path = self._paths.get((scope["method"], scope["raw_path"]))
-        if path is None:
+        found = self._paths.get((scope["method"], scope["raw_path"]))
+        if found is None:
             return None
-        if self._admission.enter():
+        path, admission = found
+        if admission.enter():
             scope[LET_IN] = time.perf_counter()
             return None
         self._metrics.request(scope["method"], path, 503, 0.0)
         self._recent.refused += 1
         self._refused += 1
         if (now := time.monotonic()) >= self._log_at:
-            self._log.line("overloaded", refused=self._refused, let_in=self._admission.limit)
+            self._log.line("overloaded", refused=self._refused)
             self._refused, self._log_at = 0, now + LOG_EVERY_S
         return self._refusal
