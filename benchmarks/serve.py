@@ -34,7 +34,7 @@ WARM_S = 3.0
 QUIET_S, QUIET_MS = 3.0, 1.0
 """A run begins when, for so long, the machine kept an arrival waiting for less than so many milliseconds, 99 times of 100."""
 
-MOST_STOLEN, MOST_DISTURBED = 0.03, 5
+MOST_STOLEN, MOST_DISTURBED = 0.03, 3
 """A run during which other machines on the host took a larger share of the cores is set aside and done again, so many times for each case."""
 
 
