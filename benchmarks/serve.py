@@ -59,7 +59,12 @@ class Case(NamedTuple):
     p99_ms: float
     together: int = 1
     patience: int = 10
-    """How often it is tried whether the machine is quiet."""
+    """How often it is tried whether the machine is quiet; 1 is for a quick look, which does nothing twice."""
+
+    @property
+    def again(self) -> int:
+        """How often a disturbed run is done again."""
+        return min(MOST_DISTURBED, self.patience - 1)
 
 
 TAOBAO = Size("267,948 items, d 20", 267_948, 20, 37_000, 44, 3)
@@ -141,7 +146,7 @@ def measure(case: Case, work: Path, folder: Path, runs: int, seconds: float) -> 
             outcome |= server.where_time_goes() | {"cores": spent}
             said = server.said
         print(f"{case.name}: {brief(outcome)}", file=sys.stderr, flush=True)
-        (disturbed if machine["stolen"] > MOST_STOLEN and len(disturbed) < MOST_DISTURBED else outcomes).append(outcome)
+        (disturbed if machine["stolen"] > MOST_STOLEN and len(disturbed) < case.again else outcomes).append(outcome)
     p99 = statistics.median(one["latency_ms"]["p99"] for one in outcomes)
     refused = sum(n for one in outcomes for status, n in one["statuses"].items() if status != "200")
     recall = re.search(r"recall@20 ([\d.]+)", said)
@@ -156,8 +161,10 @@ def overload(case: Case, work: Path, folder: Path, seconds: float) -> dict[str, 
     """Find the load that the service holds, send twice that, then see whether it recovers."""
     with serving(case.size, work, folder) as server:
         ladder: list[dict[str, Any]] = []
-        while len(ladder) < len(RUNGS) and (not ladder or ladder[-1]["held"]):
-            ladder.append(rung(server, case, RUNGS[len(ladder)] * case.rate, seconds, len(ladder)))
+        for times in RUNGS[: 1 + case.patience]:
+            ladder.append(rung(server, case, times * case.rate, seconds, len(ladder)))
+            if not ladder[-1]["held"]:
+                break
         held = ladder[-1] if ladder[-1]["held"] else ladder[max(0, len(ladder) - 2)]
         with server.memory() as before:
             wait_for_quiet(case)
@@ -175,7 +182,7 @@ def overload(case: Case, work: Path, folder: Path, seconds: float) -> dict[str, 
 
 def rung(server: Server, case: Case, rate: float, seconds: float, seed: int) -> dict[str, Any]:
     """Try a load, again where others took the machine meanwhile, and say whether it is held: nothing refused, and the goal kept."""
-    for _ in range(1 + MOST_DISTURBED):
+    for _ in range(1 + case.again):
         wait_for_quiet(case)
         with bystander() as machine:
             outcome = load(server.port, case, rate, seconds, seed)
