@@ -314,7 +314,7 @@ def test_a_request_leaves_nothing_behind_for_the_garbage_collector(client: httpx
             assert client.post("/v1/recommend", json={"user": "tidy"}).status_code == 200
             assert client.post("/v1/recommend", json={"user": 1}).status_code == 400
             assert client.get("/healthz").status_code == 200
-        left = sum(isinstance(one, RequestResponseCycle) for one in gc.get_objects())
+        left = sum(type(one) is RequestResponseCycle for one in gc.get_objects())
     finally:
         gc.enable()
     assert left < 10  # the last one of each connection
