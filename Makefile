@@ -4,7 +4,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test soak check fix bench docs site clean
+.PHONY: setup demo test soak check fix bench bench-quick docs site clean
 .DELETE_ON_ERROR:
 
 setup: $(STAMP)
@@ -38,8 +38,13 @@ fix: setup
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
+BENCHMARKS = $(filter-out $(addprefix benchmarks/,machine.py open_loop.py quiet.py serve_floors.py),$(wildcard benchmarks/*.py))
+
 bench: setup
-	for each in $(filter-out benchmarks/machine.py benchmarks/open_loop.py benchmarks/serve_floors.py,$(wildcard benchmarks/*.py)); do $(PY) $$each --output benchmarks/results/$$(basename $$each .py).json || exit 1; done
+	for each in $(BENCHMARKS); do $(PY) $$each --output benchmarks/results/$$(basename $$each .py).json || exit 1; done
+
+bench-quick: setup
+	for each in $(BENCHMARKS); do $(PY) $$each --quick || exit 1; done
 
 docs: setup
 	$(PY) docs/make_commands.py

@@ -27,13 +27,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from quiet import bystander, processor_s, wait_for_quiet
+
 from machine import describe
 
 HERE = Path(__file__).parent
 WARM_S = 3.0
-QUIET_S, QUIET_MS = 3.0, 1.0
-"""A run begins when, for so long, the machine kept an arrival waiting for less than so many milliseconds, 99 times of 100."""
-
 MOST_STOLEN, MOST_DISTURBED = 0.03, 3
 """A run during which other machines on the host took a larger share of the cores is set aside and done again, so many times for each case."""
 
@@ -137,7 +136,7 @@ def measure(case: Case, work: Path, folder: Path, runs: int, seconds: float) -> 
     outcomes, disturbed = [], []
     while len(outcomes) < runs:
         with serving(case.size, work, folder, "--index") as server:
-            waited = wait_for_quiet(case)
+            waited = wait_for_quiet(case.patience)
             before = server.processor_seconds()
             with bystander() as machine:
                 outcome = load(server.port, case, case.rate, seconds, len(outcomes))
@@ -167,7 +166,7 @@ def overload(case: Case, work: Path, folder: Path, seconds: float) -> dict[str, 
                 break
         held = ladder[-1] if ladder[-1]["held"] else ladder[max(0, len(ladder) - 2)]
         with server.memory() as before:
-            wait_for_quiet(case)
+            wait_for_quiet(case.patience)
         with server.memory() as during, bystander() as machine:
             twice = load(server.port, case, 2 * held["rate"], seconds, 100, MANY)
         time.sleep(1.0)
@@ -183,7 +182,7 @@ def overload(case: Case, work: Path, folder: Path, seconds: float) -> dict[str, 
 def rung(server: Server, case: Case, rate: float, seconds: float, seed: int) -> dict[str, Any]:
     """Try a load, again where others took the machine meanwhile, and say whether it is held: nothing refused, and the goal kept."""
     for _ in range(1 + case.again):
-        wait_for_quiet(case)
+        wait_for_quiet(case.patience)
         with bystander() as machine:
             outcome = load(server.port, case, rate, seconds, seed)
         held = set(outcome["statuses"]) == {"200"} and outcome["latency_ms"]["p99"] <= case.p99_ms
@@ -212,7 +211,7 @@ def floors(case: Case, work: Path, folder: Path, runs: int, seconds: float) -> d
             assert process.stdout is not None
             try:
                 port = int(process.stdout.readline())
-                wait_for_quiet(case)
+                wait_for_quiet(case.patience)
                 before = processor_s(process.pid)
                 with bystander() as machine:
                     outcome = load(port, case, case.rate, seconds, seed)
@@ -241,44 +240,6 @@ def load(port: int, case: Case, rate: float, seconds: float, seed: int, connecti
     }  # fmt: skip
     done = subprocess.run([sys.executable, HERE / "open_loop.py"], input=json.dumps(plan), text=True, stdout=subprocess.PIPE, check=True)
     return json.loads(done.stdout)
-
-
-# -- the machine -----------------------------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def bystander() -> Iterator[dict[str, Any]]:
-    """Yield what will say, afterwards, how long the machine itself kept arrivals waiting, and which share of the cores others took from it."""
-    seen: dict[str, Any] = {}
-    begin, stolen = time.monotonic(), stolen_s()
-    with subprocess.Popen([sys.executable, HERE / "serve_floors.py", "bystander"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            yield seen
-        finally:
-            said, _ = process.communicate("end")
-    seen |= json.loads(said)
-    seen["stolen"] = (stolen_s() - stolen) / ((time.monotonic() - begin) * (os.cpu_count() or 1))
-
-
-def processor_s(process: int) -> float:
-    """Return the processor time of all threads of a process."""
-    return sum(int((one / "schedstat").read_text().split()[0]) for one in Path(f"/proc/{process}/task").iterdir()) / 1e9
-
-
-def stolen_s() -> float:
-    """Return the seconds for which a core was wanted here and used by another machine on the same host."""
-    return int(Path("/proc/stat").read_text().split()[8]) / os.sysconf("SC_CLK_TCK")
-
-
-def wait_for_quiet(case: Case) -> float:
-    """Wait until the machine is quick, but not for ever; return for how long."""
-    begin = time.monotonic()
-    for _ in range(case.patience):
-        with bystander() as machine:
-            time.sleep(QUIET_S)
-        if machine["wait_p99_ms"] < QUIET_MS:
-            break
-    return time.monotonic() - begin
 
 
 # -- the server ------------------------------------------------------------------------------------------------------------

@@ -1,16 +1,13 @@
-"""What the live service's latency is made of: the machine's own delays, HTTP that answers a constant, and events taken in without HTTP.
+"""What the live service's latency is made of: HTTP that answers a constant, and events taken in without HTTP.
 
 `constant` serves one fixed answer with the same server and the same settings as `hcarec serve`, and says its port. `direct MODEL STORE RATE
-SECONDS SEED` calls the service in its own process at times fixed beforehand, and writes latencies as JSON. `bystander` only sleeps, a millisecond at a
-time until its input ends, and writes how late it woke, and how long something that comes at any moment would have waited for it 1 time in 100: nothing on
-this machine was quicker than that. `benchmarks/serve.py` runs all three.
+SECONDS SEED` calls the service in its own process at times fixed beforehand, and writes latencies as JSON. `benchmarks/serve.py` runs both.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import select
 import socket
 import sys
 import time
@@ -20,7 +17,7 @@ import numpy as np
 import uvicorn
 import uvloop
 
-from open_loop import TICK_S, percentiles, popular
+from open_loop import percentiles, popular
 
 ANSWER = b'{"events":[{"status":"applied","time":"2026-01-01T00:00:00.000000Z","time_corrected":false}]}'
 HEADERS = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(ANSWER))]
@@ -62,36 +59,8 @@ async def direct(model: str, store: str, rate: float, seconds: float, warm: floa
     return {"latency_ms": percentiles(taken[due >= warm]), "cores": cores}
 
 
-def bystander() -> dict[str, Any]:
-    """Sleep until standard input ends, and return by how much each sleep was too long, and what that means for others."""
-    late = []
-    ended = select.poll()
-    ended.register(sys.stdin, select.POLLIN)
-    begin = time.perf_counter()
-    while not ended.poll(0):
-        before = time.perf_counter()
-        time.sleep(TICK_S)
-        late.append(time.perf_counter() - before - TICK_S)
-    gaps = np.maximum(np.array(late), 0.0)
-    return {"late_ms": percentiles(gaps), "wait_p99_ms": round(1000 * waited(gaps, time.perf_counter() - begin, 0.01), 3)}
-
-
-def waited(gaps: np.ndarray, seconds: float, share: float) -> float:
-    """Return how long, at least, that share of arrivals waits which come at any time and find a machine that stands still during `gaps`.
-
-    A long gap is met more often than a short one, and on average waited for by half: percentiles of the gaps themselves would hide it.
-    """
-    low, high = 0.0, float(gaps.max(initial=0.0))
-    for _ in range(50):
-        middle = (low + high) / 2
-        low, high = (middle, high) if np.maximum(gaps - middle, 0.0).sum() > share * seconds else (low, middle)
-    return high
-
-
 if __name__ == "__main__":
-    if sys.argv[1] == "bystander":
-        print(json.dumps(bystander()))
-    elif sys.argv[1] == "constant":
+    if sys.argv[1] == "constant":
         listening = socket.create_server(("127.0.0.1", 0))
         print(listening.getsockname()[1], flush=True)
         config = uvicorn.Config(constant, http="httptools", ws="none", lifespan="off", log_config=None, access_log=False, server_header=False)

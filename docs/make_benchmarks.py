@@ -161,7 +161,6 @@ def _serve(result: dict[str, Any]) -> list[str]:
         *(_long(result["long"]) if "long" in result else []),
         "",
         "Parts were measured one after the other, at commits " + ", ".join(f"{commit} ({part})" for part, commit in result["commits"].items()) + ".",
-        *([result["note"]] if "note" in result else []),
     ]
 
 
