@@ -89,7 +89,7 @@ class Generator:
         self.event_s, self.all_s, self.status = np.full(n, np.nan), np.full(n, np.nan), np.zeros(n, np.int16)
         self._idle: deque[Connection] = deque()
         self._queue: deque[tuple[bytes, Callable[[int], None], bool]] = deque()
-        self._next = self._open = self._resent = 0
+        self._next = self._open = self._resent = self._connections = self._opening = 0
         self._done = asyncio.Event()
 
     def _made_events(self, rng: np.random.Generator) -> list[bytes]:
@@ -103,10 +103,7 @@ class Generator:
         return [_request(b"/v1/events", body.encode()) for body in made]
 
     async def go(self) -> None:
-        """Open the connections, send everything, wait for the answers."""
-        for _ in range(self.plan.connections):
-            _, connection = await self._loop.create_connection(Connection, "127.0.0.1", self.plan.port)
-            self._idle.append(connection)
+        """Send everything, wait for the answers."""
         self._begin = self._loop.time() + 0.1
         self._loop.call_at(self._begin + self.due[0], self._send_due)
         with contextlib.suppress(TimeoutError):
@@ -147,18 +144,35 @@ class Generator:
 
     def _pump(self) -> None:
         while self._queue and self._idle:
-            request, answered, first = self._queue.popleft()
             connection = self._idle.popleft()
             if connection.transport.is_closing():
-                self._renew()
-                self._queue.appendleft((request, answered, first))
-                continue
-            connection.answered = lambda status, c=connection, r=request, a=answered, f=first: self._back(c, status, r, a, f)
-            connection.transport.write(request)
+                self._connections -= 1
+            else:
+                self._use(connection, *self._queue.popleft())
+        # As many as are needed: those that stay idle are closed by the service, all at one moment.
+        while self._opening < len(self._queue) and self._connections < self.plan.connections:
+            self._opening += 1
+            self._connections += 1
+            self._loop.create_task(self._connect())
+
+    async def _connect(self) -> None:
+        try:
+            _, connection = await self._loop.create_connection(Connection, "127.0.0.1", self.plan.port)
+        except OSError:
+            await asyncio.sleep(0.05)
+            self._connections -= 1
+        else:
+            self._idle.appendleft(connection)
+        self._opening -= 1
+        self._pump()
+
+    def _use(self, connection: Connection, request: bytes, answered: Callable[[int], None], first: bool) -> None:
+        connection.answered = lambda status: self._back(connection, status, request, answered, first)
+        connection.transport.write(request)
 
     def _back(self, connection: Connection, status: int, request: bytes, answered: Callable[[int], None], first: bool) -> None:
         if connection.transport.is_closing():
-            self._renew()
+            self._connections -= 1
         else:
             self._idle.appendleft(connection)  # the one used last is the one most surely open
         if status == 0 and first:  # closed as idle at the very moment: as any client does, sent again, once
@@ -167,18 +181,6 @@ class Generator:
         else:
             answered(status)
         self._pump()
-
-    def _renew(self) -> None:
-        async def connect() -> None:
-            try:
-                _, connection = await self._loop.create_connection(Connection, "127.0.0.1", self.plan.port)
-            except OSError:
-                await asyncio.sleep(0.05)
-                return self._renew()
-            self._idle.append(connection)
-            self._pump()
-
-        self._loop.create_task(connect())
 
     def _last_answer(self, good: np.ndarray) -> float:
         """Return when the last answer came, which is later than planned where requests piled up."""

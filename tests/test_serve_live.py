@@ -298,8 +298,8 @@ def test_a_data_set_is_imported_once_and_in_its_order(tmp_path: Path) -> None:
         live = Live(store, serving("hca-gru"), ServiceOptions())
         users = list(made.user_ids.texts())
         for n, known in enumerate(live.look_up([Lookup(user, True) for user in users])):
-            assert isinstance(known, Known) and known.person.log is not None
-            assert known.person.log.tolist() == made[n].tolist()
+            assert isinstance(known, Known) and known.person.items is not None
+            assert known.person.items.tolist() == made[n].tolist()
         upkeep = Upkeep(Live(store, serving("other"), ServiceOptions()))
         assert len(store.without_state(serving("other").key).users) == made.n_users
         while upkeep.step(0):

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
+import hcarec.serve.live as live_core
 from hcarec.models import HCAGRU
 from hcarec.recommendation import recommend
 from hcarec.serve.asking import understand
@@ -25,6 +26,7 @@ from hcarec.serve.policy import EARLIEST, SECOND, stamp
 from hcarec.serve.ranking import rank_all
 from hcarec.serve.serving import Serving
 from hcarec.serve.stores.sqlite import SqliteStore
+from hcarec.serve.taking import Taker
 from hcarec.serve.upkeep import Upkeep
 from live_models import Shared, models, quick_folder
 from soak_counts import counting
@@ -47,8 +49,11 @@ class AgainstReplay(RuleBasedStateMachine):
     numbers: Iterator[int]
     counts: Counter[str]
 
-    @initialize(servers=st.sampled_from([1, 1, 2]), name=st.sampled_from(["hca-gru", "gru", "bpr"]), cached=st.sampled_from([1, 100]))
-    def begin(self, servers: int, name: str, cached: int) -> None:
+    @initialize(
+        servers=st.sampled_from([1, 1, 2]), name=st.sampled_from(["hca-gru", "gru", "bpr"]), cached=st.sampled_from([1, 100]), tail=st.sampled_from([1, 64])
+    )
+    def begin(self, servers: int, name: str, cached: int, tail: int) -> None:
+        live_core.LONGEST_TAIL = tail
         self.path = self.folder / f"{next(self.numbers)}.db"
         self.n_servers, self.names, self.options = servers, [name] * servers, ServiceOptions(cached_users=cached)
         self.logs: dict[str, list[tuple[int, int, str, str | None]]] = {}
@@ -61,19 +66,20 @@ class AgainstReplay(RuleBasedStateMachine):
         given: Any = self.store if self.n_servers == 1 else Shared(self.store)
         self.servers = [Live(given, serving(name), self.options) for name in self.names]
         self.upkeeps = [Upkeep(live) for live in self.servers]
+        self.taker = Taker(self.store)
 
     def live(self, number: int) -> Live:
         return self.servers[number % self.n_servers]
 
     # -- what is done ------------------------------------------------------------------------------------------------
 
-    @rule(event=EVENT, number=st.integers(0, 1))
-    def take_one(self, event: Any, number: int) -> None:
+    @rule(event=EVENT, number=st.integers(0, 1), beside=st.booleans())
+    def take_one(self, event: Any, number: int, beside: bool) -> None:
         self.now += 1
-        self.check_taken(self.live(number), [event])
+        self.check_taken(self.live(number), [event], beside)
 
-    @rule(events=st.lists(EVENT, min_size=1, max_size=6), number=st.integers(0, 1), other=st.none() | EVENT)
-    def take(self, events: list[Any], number: int, other: Any) -> None:
+    @rule(events=st.lists(EVENT, min_size=1, max_size=6), number=st.integers(0, 1), other=st.none() | EVENT, beside=st.booleans())
+    def take(self, events: list[Any], number: int, other: Any, beside: bool) -> None:
         self.now += 1
         live = self.live(number)
         if self.n_servers == 2 and other is not None:  # another server is quicker, once
@@ -84,16 +90,21 @@ class AgainstReplay(RuleBasedStateMachine):
                 self.check_taken(self.live(number + 1), [other])
 
             shared.before_commit = meanwhile
-        self.check_taken(live, events)
+        self.check_taken(live, events, beside)
         if self.n_servers == 2:
             live.store.before_commit = None  # type: ignore[attr-defined]
 
-    def check_taken(self, live: Live, events: list[Any]) -> None:
+    def check_taken(self, live: Live, events: list[Any], beside: bool = False) -> None:
+        """Take events in, by the server or, where it is the only one, beside its store, and compare what is said of them."""
         stamped = []
         for user, item, offset, event_id in events:
             time = None if offset is None else self.now + offset
             stamped.append(stamp(NewEvent(user, item, time, event_id), self.now, 60))
-        taken = live.take(stamped)
+        if beside and self.n_servers == 1:
+            sent = live.group(stamped)
+            taken = live.follow(sent, self.taker.take(sent.group))
+        else:
+            taken = live.take(stamped)
         assert [self.expect(live, event) for event in stamped] == taken
 
     def expect(self, live: Live, event: Any) -> Any:
@@ -168,8 +179,8 @@ class AgainstReplay(RuleBasedStateMachine):
     def compare(self, known: Known, user: str) -> None:
         model = known.serving.model
         items = [index for item in self.history(user) if (index := model.item_ids.find(item)) >= 0]
-        if known.person.log is not None:
-            assert known.person.log.tolist() == items
+        if known.person.items is not None:
+            assert known.person.items.tolist() == items
         if isinstance(model, HCAGRU):
             rows, _ = known.serving.advance([known.person.row], [np.array(known.person.tail, np.int32)])
             found = known.serving.codec.decode(rows)
@@ -212,8 +223,9 @@ PARTS, EXAMPLES = 4, 2600
 
 
 @pytest.mark.parametrize("part", [pytest.param(None, id="some"), *(pytest.param(part, id=f"many-{part}", marks=pytest.mark.soak) for part in range(PARTS))])
-def test_any_sequence_equals_a_plain_replay(part: int | None) -> None:
+def test_any_sequence_equals_a_plain_replay(part: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     assert EARLIEST < NOW
+    monkeypatch.setattr(live_core, "LONGEST_TAIL", live_core.LONGEST_TAIL)  # which the machine changes
     with quick_folder() as folder, counting(f"sequences.{part}", part is not None) as counts:
         machine = type("Test", (AgainstReplay,), {"folder": folder, "numbers": itertools.count(), "counts": counts})
         rules = settings(max_examples=25 if part is None else EXAMPLES, stateful_step_count=50, suppress_health_check=list(HealthCheck), deadline=None)

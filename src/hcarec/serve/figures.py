@@ -21,9 +21,9 @@ def figures(live: Live, store: StoreThread, ranker: RankThread) -> dict[str, Any
         "unsaved_states": len(live.unsaved),
         "replays": live.replays,
         "rebuilding": upkeep.sweeping,
-        "waiting_events": store.inbox.waiting,
+        "waiting_events": store.waiting,
         "waiting_asks": ranker.inbox.waiting,
-        "refused": store.inbox.refused + ranker.inbox.refused,
+        "refused": store.refused + ranker.inbox.refused,
         "batches": ranker.batches,
         "ranked": ranker.ranked,
     }

@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hcarec.serve.messages import Taken
 from hcarec.serve.options import ServiceOptions
 from hcarec.serve.people import NOBODY, People, Person
-from hcarec.serve.policy import Plan, Stamped, plan
+from hcarec.serve.policy import Plan, Stamped, by_user, plan
 from hcarec.serve.serving import Serving
 from hcarec.serve.stores.errors import StoreDamaged, StoreError
-from hcarec.serve.stores.interface import Change, History, Rebuilt, Store, Wanted
+from hcarec.serve.stores.interface import Change, History, Loaded, Rebuilt, Store, Wanted
+from hcarec.serve.taking import Group, Moved
 
 ROUNDS = 20
 """How often events are tried again when another server was quicker."""
-LONGEST_TAIL = 16
+LONGEST_TAIL = 64
 """Items that a state may have yet to take in: many users' steps together cost little more than one's."""
 SAVED_AT_ONCE = 32
 """States written in one go: events that come in meanwhile wait for it."""
@@ -33,6 +34,14 @@ class Lookup(NamedTuple):
 
     user: str
     with_log: bool = False
+
+
+class Sent(NamedTuple):
+    """A group of events for a `Taker`: the places of each user's events in it, and the index of each event's item, -1 for one that the model does not know."""
+
+    group: Group
+    users: dict[str, list[int]]
+    items: list[int]
 
 
 class Known(NamedTuple):
@@ -72,11 +81,8 @@ class Live:
 
     def take(self, events: Sequence[Stamped]) -> list[Taken | StoreError]:
         """Make events durable in one transaction and move the states; say for each what was done, or why it failed."""
-        by_user: dict[str, list[Stamped]] = {}
-        for event in events:
-            by_user.setdefault(event.user, []).append(event)
         done: dict[str, list[Taken] | StoreError] = {}
-        left = by_user
+        left = by_user(events)
         for _ in range(ROUNDS):
             self._attempt(left, done)
             if not (left := {user: own for user, own in left.items() if user not in done}):
@@ -86,22 +92,63 @@ class Live:
         failed = {user: found for user, found in done.items() if isinstance(found, StoreError)}
         return [failed[event.user] if event.user in failed else next(given[event.user]) for event in events]
 
-    def _attempt(self, by_user: Mapping[str, list[Stamped]], done: dict[str, list[Taken] | StoreError]) -> None:
+    def group(self, events: Sequence[Stamped]) -> Sent:
+        """Return events as a `Taker` takes them, who knows neither the model nor what is in memory here."""
+        serving, people = self.serving, self.people
+        users: dict[str, list[int]] = {}
+        for place, event in enumerate(events):
+            users.setdefault(event.user, []).append(place)
+        items = [serving.find(event.item) for event in events]
+        wanted = [user for user in users if not _serves(people.get(user), serving)]
+        unknown = [event.item for event, item in zip(events, items, strict=True) if item < 0] if min(items) < 0 else []
+        return Sent(Group(events, unknown, wanted, serving.key), users, items)
+
+    def follow(self, sent: Sent, moved: Sequence[Moved]) -> list[Taken | StoreError]:
+        """Move the states of users after a `Taker` has made their events durable; return what `take` does."""
+        events, items = sent.group.events, sent.items
+        results: list[Any] = [None] * len(events)
+        after: dict[str, Person] = {}
+        for (user, places), one in zip(sent.users.items(), moved, strict=True):
+            if one.failed is not None:
+                self.people.drop(user)
+                error = StoreError(one.failed)
+                for place in places:
+                    results[place] = error
+                continue
+            step: list[int] = []
+            for place, status in zip(places, one.statuses, strict=True):
+                event = events[place]
+                results[place] = Taken(status, event.time, event.corrected)
+                if status == "applied":
+                    step.append(items[place])
+            person = self._current(user, self.people.get(user), one.before)
+            if one.version != one.before.version:
+                after[user] = self._after(person, one.version, one.last_time, step, "late" in one.statuses)
+        for user, person in self._shortened(after).items():
+            self._hold(user, person, saved=False)
+        return results
+
+    def drop(self, sent: Sent) -> None:
+        """Let go of the users of events of which it is not known whether they were written."""
+        for user in sent.users:
+            self.people.drop(user)
+
+    def _attempt(self, events: Mapping[str, list[Stamped]], done: dict[str, list[Taken] | StoreError]) -> None:
         """Take the events of some users; those for whom another server was quicker stay undone."""
         try:
-            done.update(self._commit(by_user))
+            done.update(self._commit(events))
         except StoreDamaged as error:  # the row of one user must not stop the others
-            if len(by_user) == 1:
-                done.update(dict.fromkeys(by_user, error))
+            if len(events) == 1:
+                done.update(dict.fromkeys(events, error))
                 return
-            for user, own in by_user.items():
+            for user, own in events.items():
                 self._attempt({user: own}, done)
 
-    def _commit(self, by_user: Mapping[str, list[Stamped]]) -> dict[str, list[Taken]]:
+    def _commit(self, events: Mapping[str, list[Stamped]]) -> dict[str, list[Taken]]:
         serving = self.serving
-        ids = {user: [event.event_id for event in own if event.event_id is not None] for user, own in by_user.items()}
+        ids = {user: [event.event_id for event in own if event.event_id is not None] for user, own in events.items()}
         before = self._load(ids)
-        plans = {user: plan(own, before[user][0].last_time, before[user][1], serving.find) for user, own in by_user.items()}
+        plans = {user: plan(own, before[user][0].last_time, before[user][1], serving.find) for user, own in events.items()}
         after = self._moved({user: person for user, (person, _) in before.items()}, plans)
         changed = [user for user in plans if plans[user].add]
         states = self._states_to_commit([after[user].row for user in changed])
@@ -118,7 +165,7 @@ class Live:
                 continue
             self._hold(user, after[user]._replace(version=version), saved=state is not None)
         refused = {user for user, version in zip(changed, versions, strict=True) if version is None}
-        return {user: plans[user].taken for user in by_user if user not in refused}
+        return {user: plans[user].taken for user in events if user not in refused}
 
     def _states_to_commit(self, rows: Sequence[bytes | None]) -> list[bytes | None]:
         if not (self.options.retains and self.serving.recurrent):
@@ -126,33 +173,42 @@ class Live:
         return [None if row is None else self.serving.to_store([row])[0] for row in rows]
 
     def _moved(self, people: Mapping[str, Person], plans: Mapping[str, Plan]) -> dict[str, Person]:
-        """Return what becomes of users by their plans, the version still as it was; a state that must be replayed is left to who needs it."""
-        moved = {user: self._after(person, plans[user]) for user, person in people.items()}
-        longest = 0 if self.options.retains else LONGEST_TAIL
-        return moved | self._settled({user: person for user, person in moved.items() if len(person.tail) > longest})
+        """Return what becomes of users by their plans, the version still as it was."""
+        moved = {}
+        for user, person in people.items():
+            own = plans[user]
+            moved[user] = self._after(person, person.version, own.last_time, own.step, own.replay)
+        return self._shortened(moved)
 
-    def _after(self, person: Person, own: Plan) -> Person:
-        if own.replay:
-            return Person(person.version, own.last_time, None, None)
-        log, row, tail = person.log, person.row, person.tail
-        if log is not None:
-            log = np.concatenate([log, np.array(own.step, np.int32)])
-        if self.serving.recurrent and (row is not None or person.version == 0):
-            row, tail = row or self.serving.blank, (*tail, *own.step)
-        return Person(person.version, own.last_time, row, log, tail)
+    def _after(self, person: Person, version: int, last_time: int | None, step: Sequence[int], replay: bool) -> Person:
+        """Return a user after some more events; a state that must be replayed is left to who needs it."""
+        row = person.row
+        if row is None and person.version == 0 and self.serving.recurrent:
+            row = self.serving.blank
+        if replay or (row is None and (person.log is None or self.serving.recurrent)):
+            return Person(version, last_time, None, None)
+        return Person(version, last_time, row, person.log, (*person.tail, *step))
+
+    def _shortened(self, people: dict[str, Person]) -> dict[str, Person]:
+        """Return users with no more items to take in than there may be."""
+        longest = 0 if self.options.retains else LONGEST_TAIL
+        long = {user: person for user, person in people.items() if len(person.tail) > longest}
+        return people | self._settled(long) if long else people
 
     def _settled(self, people: Mapping[str, Person]) -> dict[str, Person]:
         """Return users with states that have taken in all events."""
         if not people:
             return {}
+        if not self.serving.recurrent:
+            return {user: person.settled(None) for user, person in people.items()}
         rows, _ = self.serving.advance([person.row for person in people.values()], [np.array(person.tail, np.int32) for person in people.values()])
-        return {user: person._replace(row=row, tail=()) for (user, person), row in zip(people.items(), rows, strict=True)}
+        return {user: person.settled(row) for (user, person), row in zip(people.items(), rows, strict=True)}
 
     def _hold(self, user: str, person: Person, saved: bool) -> None:
         self.people.put(user, person)
         self.unsaved.pop(user, None)
         if person.row is not None and not saved:
-            self.unsaved[user] = person._replace(log=None)
+            self.unsaved[user] = Person(person.version, person.last_time, person.row, None, person.tail)
 
     # -- states --------------------------------------------------------------------------------------------------
 
@@ -182,19 +238,22 @@ class Live:
         found: dict[str, tuple[Person, Collection[str]]] = {}
         if self.exclusive:
             # Whether an event is there already the store finds out by itself when it is written; then the user is loaded after all.
-            found = {user: (person, ()) for user, person in held.items() if person is not None and person.serves(self.serving.recurrent, False)}
+            found = {user: (person, ()) for user, person in held.items() if person is not None and _serves(person, self.serving)}
         asked = [Wanted(user, ids) for user, ids in wanted.items() if user not in found]
         for (user, _), loaded in zip(asked, self.store.load(asked, self.serving.key) if asked else [], strict=True):
-            person = held[user]
-            if loaded.version == 0:
-                person = NOBODY
-            elif person is None or person.version != loaded.version or (person.row is None and loaded.state is not None):
-                person = self.unsaved.get(user)
-                if person is None or person.version != loaded.version:
-                    person = Person(loaded.version, loaded.last_time, self.serving.from_store(loaded.state), None)
-                self.people.put(user, person)
-            found[user] = person, loaded.duplicates
+            found[user] = self._current(user, held[user], loaded), loaded.duplicates
         return found
+
+    def _current(self, user: str, held: Person | None, loaded: Loaded) -> Person:
+        """Return what is held of a user if it is as new as the row in the store, else what is in that."""
+        if loaded.version == 0:
+            return NOBODY
+        if held is None or held.version != loaded.version or (held.row is None and loaded.state is not None):
+            held = self.unsaved.get(user)
+            if held is None or held.version != loaded.version:
+                held = Person(loaded.version, loaded.last_time, self.serving.from_store(loaded.state), None)
+            self.people.put(user, held)
+        return held
 
     def _read(self, user: str, person: Person) -> Person:
         """Add the log to what is known of a user."""
@@ -202,8 +261,10 @@ class Live:
         if history.version == 0:
             return NOBODY
         log = self.serving.known([event.item for event in history.events])
+        if history.version == person.version and person.row is not None:
+            return person._replace(log=log[: len(log) - len(person.tail)])
         if history.version == person.version:
-            return person._replace(log=log)
+            return Person(person.version, person.last_time, None, log)
         return Person(history.version, max((event.time for event in history.events), default=None), None, log)  # another server was here
 
     def replay(self, people: Mapping[str, Person]) -> dict[str, Person]:
@@ -254,3 +315,8 @@ class Live:
         """Let another model answer from now on; users are replayed when they are touched."""
         self.people = People(serving, self.options.cached_users)
         self.unsaved.clear()
+
+
+def _serves(person: Person | None, serving: Serving) -> bool:
+    """Say whether what is held of a user is enough to take in an event."""
+    return person is not None and person.serves(serving.recurrent, False)

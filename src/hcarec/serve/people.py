@@ -17,8 +17,9 @@ LONGEST_LOG = 4096
 class Person(NamedTuple):
     """A user's log at a `version`, as a model sees it.
 
-    `row` is the state after it but for the items of `tail`, which it has yet to take in, or None where no state is at hand or the
-    model has none; `log` its known items, oldest first, None where it is not at hand. Version 0 stands for a user without a log.
+    `tail` are its last items, which `row` and `log` have yet to take in: `row` is the state after all others, None where no state is at hand or
+    the model has none; `log` the others themselves, oldest first, as far as the model knows them, None where they are not at hand. Version 0
+    stands for a user without a log.
     """
 
     version: int
@@ -31,6 +32,17 @@ class Person(NamedTuple):
         """Say whether this is enough to recommend by a model with states or without, which needs the log itself."""
         state, log = self.row is not None or not recurrent, self.log is not None or (recurrent and not with_log)
         return self.version == 0 or (state and log)
+
+    @property
+    def items(self) -> np.ndarray | None:
+        """The known items of the whole log, oldest first, None where they are not at hand."""
+        if self.log is None or not self.tail:
+            return self.log
+        return np.concatenate([self.log, np.array(self.tail, np.int32)])
+
+    def settled(self, row: bytes | None) -> Person:
+        """Return the same with nothing left to take in; `row` is the state then."""
+        return Person(self.version, self.last_time, row, self.items)
 
 
 NOBODY = Person(0, None, None, NOTHING)
@@ -65,11 +77,11 @@ class People:
                 self._held.popitem(last=False)
 
     def settle(self, user: str, to: Person) -> None:
-        """Hold on to the state of a user, which has taken in all events, unless there are newer ones."""
+        """Hold on to the state of a user that has taken in all events, unless there are newer ones."""
         with self._lock:
             held = self._held.get(user)
             if held is not None and held.version == to.version:
-                self._held[user] = held._replace(row=to.row, tail=to.tail)
+                self._held[user] = held.settled(to.row)
 
     def drop(self, user: str) -> None:
         """Let go of a user."""

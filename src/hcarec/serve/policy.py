@@ -46,6 +46,14 @@ def stamp(event: NewEvent, now: int, max_skew_s: float) -> Stamped:
     return Stamped(event.user, event.item, now if corrected else event.time, event.event_id, corrected)
 
 
+def by_user(events: Sequence[Stamped]) -> dict[str, list[Stamped]]:
+    """Return the events of each user, in the order in which they came."""
+    found: dict[str, list[Stamped]] = {}
+    for event in events:
+        found.setdefault(event.user, []).append(event)
+    return found
+
+
 def plan(events: Sequence[Stamped], last_time: int | None, duplicates: Collection[str], find: Callable[[str], int]) -> Plan:
     """Decide about some events of one user, in the order in which they came.
 

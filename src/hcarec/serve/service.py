@@ -22,6 +22,7 @@ from hcarec.serve.beside import Beside, replayed
 from hcarec.serve.deadlines import Deadline
 from hcarec.serve.directory import Listed, find_users
 from hcarec.serve.figures import figures
+from hcarec.serve.lane import Take
 from hcarec.serve.live import Known, Live, Lookup
 from hcarec.serve.messages import Answer, Ask, Basis, ModelCard, ModelInfo, NewEvent, Overloaded, Status, Taken
 from hcarec.serve.options import ServiceOptions
@@ -34,7 +35,7 @@ from hcarec.serve.stores import open_store
 from hcarec.serve.stores.errors import StoreError, StoreUnreachable
 from hcarec.serve.stores.interface import History, Store
 from hcarec.serve.stores.records import encode
-from hcarec.serve.workers import Call, Find, Rank, RankThread, StoreThread, Take
+from hcarec.serve.workers import Call, Find, Rank, RankThread, StoreThread
 
 __all__ = ["Answer", "Ask", "Basis", "History", "ModelInfo", "NewEvent", "Overloaded", "Service", "ServiceOptions", "Status", "Taken"]
 
@@ -102,7 +103,7 @@ class Service:
         with self._working():
             answer = self._future()
             self._refuse_if_down()
-            self._store.inbox.put(Take(stamped, answer, time.monotonic() + self._options.take_wait_s), len(stamped))
+            self._store.take(Take(stamped, answer, time.monotonic() + self._options.take_wait_s))
             taken: list[Taken] = await self._taking.add(answer)
         self._taken.update(one.status for one in taken)
         return taken
@@ -276,6 +277,8 @@ class Service:
         self._closing = True
         while self._at_work:
             await asyncio.sleep(0.005)
+        if self._store.lane is not None:
+            await self._store.lane.close()
         for thread in (self._store, self._ranker):
             thread.inbox.close()
             await asyncio.to_thread(thread.join)

@@ -42,10 +42,15 @@ class Upkeep:
         self.sweeping = self._live.serving.recurrent
         self._dropping = True
 
+    @property
+    def pressing(self) -> bool:
+        """Whether something must not be put off any longer."""
+        return len(self._live.unsaved) > MOST_UNSAVED
+
     def urgent(self) -> None:
         """Do what must not be put off for ever, in pieces that delay nobody for long."""
         self._live.store.settle()
-        if len(self._live.unsaved) > MOST_UNSAVED:
+        if self.pressing:
             self._live.save()
 
     def step(self, quiet_s: float) -> bool:

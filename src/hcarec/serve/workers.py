@@ -3,35 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from hcarec.serve.inbox import Inbox
+from hcarec.serve.lane import GROUP_SHARED, Lane, Result, Take, settle, split
 from hcarec.serve.live import Live, Lookup
 from hcarec.serve.options import ServiceOptions
-from hcarec.serve.policy import Stamped
 from hcarec.serve.ranking import Ranked, Wish, rank_all
+from hcarec.serve.stores.apart import ApartStore
 from hcarec.serve.stores.errors import StoreError, StoreUnreachable
 from hcarec.serve.upkeep import Upkeep
 
-GROUP_SHARED, RANK_SHARED = 16, 6
-"""So many events, or asks, cost about as much as one."""
-IDLE_S = 0.25
+RANK_SHARED = 6
+"""So many asks cost about as much as one."""
+IDLE_S, ASIDE_S = 0.25, 0.005
+"""How long the thread of the store sleeps when there is nothing to do, and when there is something that can wait for events to be over."""
 logger = logging.getLogger("hcarec.serve")
-
-Result = tuple["asyncio.Future[Any]", Any]
-"""A future, and the value or the exception that it is to get."""
-
-
-class Take(NamedTuple):
-    """Events of one caller; not begun after `deadline`."""
-
-    events: Sequence[Stamped]
-    answer: asyncio.Future[Any]
-    deadline: float
 
 
 class Find(NamedTuple):
@@ -60,21 +52,14 @@ class Rank(NamedTuple):
 
 def deliver(loop: asyncio.AbstractEventLoop, results: Sequence[Result]) -> None:
     """Hand results to those who wait for them, all in one turn of the loop."""
-    loop.call_soon_threadsafe(_settle, results)
-
-
-def _settle(results: Sequence[Result]) -> None:
-    for answer, result in results:
-        if answer.done():  # given up meanwhile
-            continue
-        if isinstance(result, BaseException):
-            answer.set_exception(result)
-        else:
-            answer.set_result(result)
+    loop.call_soon_threadsafe(settle, results)
 
 
 class StoreThread(threading.Thread):
-    """The thread that owns the store. `down` says that the store cannot be reached; it is tried again by itself."""
+    """The thread that owns the store. `down` says that the store cannot be reached; it is tried again by itself.
+
+    Where the store is in a process of its own, events go there by the `lane`, and this thread does everything else, between two groups of them.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, begin: Callable[[], Live], options: ServiceOptions) -> None:
         super().__init__(name="hcarec-store", daemon=True)
@@ -84,7 +69,9 @@ class StoreThread(threading.Thread):
         self.down = False
         self.failures = 0
         self.upkeep: Upkeep | None = None
+        self.lane: Lane | None = None
         self._put_off: list[Take | Find | Call] = []
+        self._last_job = time.monotonic()
 
     def run(self) -> None:
         """Serve until the inbox is closed and empty; then let go of the store."""
@@ -93,37 +80,91 @@ class StoreThread(threading.Thread):
             self.upkeep = Upkeep(live)
         except BaseException as error:
             return deliver(self._loop, [(self.opened, error)])
+        if isinstance(live.store, ApartStore) and not self._options.retains:  # which writes states along with events
+            self.lane = Lane(self._loop, live, self._options, lambda take: self.inbox.put(take, len(take.events)), self._group_over)
         deliver(self._loop, [(self.opened, live)])
         try:
             self._serve_all(self.upkeep)
         finally:
             self._end()
 
+    def take(self, take: Take) -> None:
+        """Take events in, by the lane or by the thread; to be called by the loop."""
+        if self.lane is not None:
+            self.lane.put(take)
+        else:
+            self.inbox.put(take, len(take.events))
+
+    @property
+    def waiting(self) -> int:
+        """Events that wait."""
+        return self.inbox.waiting + (self.lane.inbox.waiting if self.lane is not None else 0)
+
+    @property
+    def refused(self) -> int:
+        """Jobs that were refused because too many waited."""
+        return self.inbox.refused + (self.lane.inbox.refused if self.lane is not None else 0)
+
+    def _group_over(self, error: StoreError | None) -> None:
+        """Note that the lane has done a group."""
+        self._last_job = time.monotonic()
+        if error is None:
+            self.down = False
+        else:
+            self._failed(error)
+
     def _serve_all(self, upkeep: Upkeep) -> None:
-        options, busy, last_job = self._options, False, time.monotonic()
+        options, busy = self._options, False
+        timeout = IDLE_S
         while True:
-            timeout = 0.0 if busy else options.retry_s if self.down else IDLE_S
             jobs = self._put_off or self.inbox.gather(options.max_group, options.gather_ms / 1000, timeout)
             self._put_off = []
-            if jobs:
-                self._serve(jobs)
-                last_job, busy = time.monotonic(), True
-            elif self.inbox.closed:
+            if not jobs and self.inbox.closed:
                 return
-            try:
-                if self.down:
-                    self._live.look_up([Lookup("a user to try the store with", True)])
-                    self.down = False
-                elif self.inbox.waiting:
-                    upkeep.urgent()
-                else:
-                    busy = upkeep.step(time.monotonic() - last_job)
-            except StoreError as error:
-                self._failed(error)
-                busy = False
-            except Exception:
-                logger.exception("the upkeep of the store failed")
-                busy = False
+            if not jobs and self.lane is not None and self.lane.busy and not upkeep.pressing:
+                timeout = ASIDE_S if busy else IDLE_S
+                continue
+            with self._turn():
+                busy = self._piece(jobs, busy, upkeep)
+            timeout = 0.0 if busy else options.retry_s if self.down else IDLE_S
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Have the store for oneself, between two groups of the lane."""
+        if self.lane is None:
+            yield
+            return
+        with self.lane.turn.of_thread():
+            yield
+        if self.lane.inbox.waiting:
+            self._loop.call_soon_threadsafe(self.lane.go_on)
+
+    def _from_lane(self) -> list[Take]:
+        """Return what waits in the lane, for the thread to do."""
+        return [] if self.lane is None else self.lane.inbox.gather(self._options.max_group, 0, 0)
+
+    def _piece(self, jobs: list[Take | Find | Call], busy: bool, upkeep: Upkeep) -> bool:
+        """Do jobs, then a piece of the upkeep; say whether there may be more of that."""
+        if jobs or busy:  # else what waits there would wait for a thread that comes back again and again
+            jobs = [*jobs, *self._from_lane()]
+        if jobs:
+            self._serve(jobs)
+            self._last_job = time.monotonic()
+        try:
+            if self.down:
+                self._live.look_up([Lookup("a user to try the store with", True)])
+                self.down = False
+            elif self.waiting:
+                upkeep.urgent()
+            else:
+                return upkeep.step(time.monotonic() - self._last_job)
+        except StoreError as error:
+            self._failed(error)
+            return False
+        except Exception:
+            logger.exception("the upkeep of the store failed")
+            return False
+        return bool(jobs) or upkeep.pressing
 
     def _serve(self, jobs: Sequence[Take | Find | Call], brief: bool = False) -> None:
         """Do jobs: events first, as one group, then lookups, also together, then the rest."""
@@ -131,7 +172,7 @@ class StoreThread(threading.Thread):
         takes = [job for job in jobs if isinstance(job, Take) and job.deadline > begin]
         finds = [job for job in jobs if isinstance(job, Find) and job.deadline > begin]
         if takes:
-            self._answer(takes, lambda live: _split(live.take([event for job in takes for event in job.events]), takes))
+            self._answer(takes, lambda live: split(live.take([event for job in takes for event in job.events]), takes))
         if finds:
             self._answer(finds, lambda live: live.look_up([job.lookup for job in finds]))
         self.inbox.done(sum(len(job.events) for job in takes) + len(finds), time.monotonic() - begin)
@@ -162,7 +203,8 @@ class StoreThread(threading.Thread):
 
     def go_on(self, *_: int) -> None:
         """Serve what waits, between two steps of a long call."""
-        self._serve(self.inbox.gather(self._options.max_group, 0, 0), brief=True)
+        jobs = self.inbox.gather(self._options.max_group, 0, 0)
+        self._serve([*jobs, *self._from_lane()], brief=True)
 
     def _end(self) -> None:
         try:
@@ -173,16 +215,6 @@ class StoreThread(threading.Thread):
             logger.warning("the last states could not be saved: %s", error)
         finally:
             self._live.store.close()
-
-
-def _split(results: Sequence[Any], takes: Sequence[Take]) -> list[Any]:
-    """Return for every caller the results of its events, or the first error among them."""
-    given = iter(results)
-    answers: list[Any] = []
-    for job in takes:
-        own = [next(given) for _ in job.events]
-        answers.append(next((result for result in own if isinstance(result, StoreError)), own))
-    return answers
 
 
 class RankThread(threading.Thread):

@@ -5,6 +5,7 @@ the time of a commit. Here a call is one message to a small process that owns th
 
 Messages are MessagePack with their length before them. The parent sends calls; the other side answers each with a result or an error, or
 with a question (progress of a long call, more histories to import), on which the parent may make further calls before it answers it.
+Events have a line of their own (`for_events`), over which a loop can send them without waiting; at most one of both lines may be in use at a time.
 The process ends when its parent does, however that happens; the file is then as after a kill: whole, with everything acknowledged in it.
 """
 
@@ -25,13 +26,14 @@ from hcarec.errors import InputError
 from hcarec.serve.stores import errors
 from hcarec.serve.stores.interface import Change, Checked, Event, Figures, History, Loaded, Page, Progress, Rebuilt, Retained, Wanted
 from hcarec.serve.stores.line import Line, Message
+from hcarec.serve.taking import Moved
 
 SEED_USERS = 256
 """Histories sent at once."""
 OWNER = "hcarec.serve.stores.owner"
 RESULTS: dict[str, Any] = {
     "load": list[Loaded], "commit": list[int | None], "put_states": list[bool], "history": History, "users": Page, "without_state": Page,
-    "seeded": dict[str, bool], "retain": Retained, "check": Checked, "figures": Figures,
+    "seeded": dict[str, bool], "retain": Retained, "check": Checked, "figures": Figures, "take": list[Moved],
 }  # fmt: skip
 FAILURES = {kind.__name__: kind for kind in (errors.StoreError, errors.StoreBusy, errors.StoreFull, errors.StoreUnreachable, errors.StoreDamaged, InputError)}
 
@@ -50,10 +52,12 @@ class ApartStore:
 
     def _start(self) -> None:
         mine, other = socket.socketpair()
+        self.events, for_events = socket.socketpair()
         self._lost = False
-        with other:
-            command = [sys.executable, "-m", OWNER, str(other.fileno()), self._path, str(int(self._verify))]
-            self._process = subprocess.Popen(command, pass_fds=[other.fileno()], stdin=subprocess.DEVNULL, start_new_session=True)
+        with other, for_events:
+            passed = [other.fileno(), for_events.fileno()]
+            command = [sys.executable, "-m", OWNER, *map(str, passed), self._path, str(int(self._verify))]
+            self._process = subprocess.Popen(command, pass_fds=passed, stdin=subprocess.DEVNULL, start_new_session=True)
         self._line = Line(mine)
         try:
             self._finish("open", None)
@@ -86,7 +90,7 @@ class ApartStore:
             except (OSError, EOFError):
                 raise self._gone(line) from None
             if message.kind != "question":
-                return _result(name, message)
+                return result(name, message)
             assert asked is not None
             try:
                 answer = asked(message.value)
@@ -106,6 +110,21 @@ class ApartStore:
                 line.send("abort")
         except (OSError, EOFError):
             self._gone(line)
+
+    def for_events(self) -> Line:
+        """Return the line for events, which never waits, as one that the caller closes."""
+        events = self.events.dup()
+        events.setblocking(False)
+        return Line(events)
+
+    @property
+    def lost(self) -> bool:
+        """Whether the process is known to have ended; the next call starts it anew."""
+        return self._lost
+
+    def lose(self) -> errors.StoreUnreachable:
+        """Note that the process has ended, and return the error that says so."""
+        return self._gone(self._line)
 
     def _gone(self, line: Line) -> errors.StoreUnreachable:
         self._lost = self._lost or line is self._line
@@ -192,10 +211,11 @@ class ApartStore:
     def close(self) -> None:
         """Hang up, and wait until the file is free."""
         self._line.close()
+        self.events.close()
         self._process.wait()
 
 
-def _result(name: str, message: Message) -> Any:
+def result(name: str, message: Message) -> Any:
     """Return the result of a call, or raise its error."""
     if message.kind == "result":
         return msgspec.msgpack.decode(message.value, type=RESULTS.get(name, Any))

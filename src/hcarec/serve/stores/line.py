@@ -26,32 +26,69 @@ class Line:
         self._end = end
         self._readable = select.poll()  # `select` knows no descriptors above 1024
         self._readable.register(end, select.POLLIN)
+        self._writable = select.poll()
+        self._writable.register(end, select.POLLOUT)
         self._decoder = msgspec.msgpack.Decoder(Message)
         self._held = bytearray()
 
     def send(self, kind: str, value: Any = None) -> None:
         """Send a message."""
-        packed = msgspec.msgpack.encode(Message(kind, msgspec.Raw(msgspec.msgpack.encode(value))))
-        self._end.sendall(len(packed).to_bytes(LENGTH, "little") + packed)
+        self.send_packed(pack(kind, value))
+
+    def send_packed(self, packed: bytes) -> None:
+        """Send what `pack` has made."""
+        left = memoryview(packed)
+        while left:
+            try:
+                left = left[self._end.send(left) :]
+            except BlockingIOError:  # one that does not wait by itself, and the other side is slow to read
+                self._writable.poll()
 
     def receive(self) -> Message:
         """Wait for a message, or fail with `EOFError` when the other side is gone."""
-        return self._decoder.decode(self._exactly(int.from_bytes(self._exactly(LENGTH), "little")))
+        while (message := self.received()) is None:
+            pass
+        return message
 
-    def _exactly(self, size: int) -> bytes:
-        """Return so many bytes; what has come beyond them is kept, so that a short message takes one call of the system."""
-        while len(self._held) < size:
-            part = self._end.recv(max(1 << 16, min(size - len(self._held), 1 << 20)))
+    def received(self) -> Message | None:
+        """Read what has come, or wait for it if the connection is one that waits; return a message as soon as one is whole."""
+        if (message := self._taken()) is None:
+            try:
+                part = self._end.recv(max(1 << 16, min(self._size() + LENGTH - len(self._held), 1 << 20)))
+            except BlockingIOError:
+                return None
             if not part:
                 raise EOFError
             self._held += part
-        taken, self._held = bytes(self._held[:size]), self._held[size:]
-        return taken
+            message = self._taken()
+        return message
 
-    def waiting(self) -> bool:
+    def _size(self) -> int:
+        return int.from_bytes(self._held[:LENGTH], "little") if len(self._held) >= LENGTH else 0
+
+    def _taken(self) -> Message | None:
+        """Take the first message out of what is held, if it is whole; what has come beyond it is kept."""
+        end = LENGTH + self._size()
+        if len(self._held) < end:
+            return None
+        message = self._decoder.decode(self._held[LENGTH:end])
+        del self._held[:end]
+        return message
+
+    def waiting(self, seconds: float = 0.0) -> bool:
         """Say whether a message, or a part of one, has arrived."""
-        return bool(self._held) or bool(self._readable.poll(0))
+        return bool(self._held) or bool(self._readable.poll(1000 * seconds))
+
+    def fileno(self) -> int:
+        """Return the descriptor, to wait for."""
+        return self._end.fileno()
 
     def close(self) -> None:
         """Hang up."""
         self._end.close()
+
+
+def pack(kind: str, value: Any = None) -> bytes:
+    """Return a message as it is sent."""
+    packed = msgspec.msgpack.encode(Message(kind, msgspec.Raw(msgspec.msgpack.encode(value))))
+    return len(packed).to_bytes(LENGTH, "little") + packed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import signal
 import socket
 import sys
@@ -15,6 +16,7 @@ from hcarec.errors import HcarecError
 from hcarec.serve.stores import errors
 from hcarec.serve.stores.interface import Change, Event, Rebuilt, Wanted
 from hcarec.serve.stores.line import Line, Message
+from hcarec.serve.taking import Group, Taker
 
 SETTLE_AFTER = 16
 """Calls after which the work that commits put off is done even if the next call waits already."""
@@ -31,27 +33,34 @@ ARGUMENTS: dict[str, Any] = {
     "seed": tuple[str, bool],
     "retain": tuple[int | None, int | None, str | None, int],
     "backup": tuple[str],
+    "take": tuple[Group],
 }
 _histories = msgspec.msgpack.Decoder(list[tuple[str, list[Event]]])
 
 
 class Owner:
-    """Answers calls about one store."""
+    """Answers calls about one store, which come over two lines: one of them is for events alone, and nothing is asked over both at once."""
 
-    def __init__(self, line: Line, path: str, verify: bool) -> None:
+    def __init__(self, line: Line, events: Line, path: str, verify: bool) -> None:
         from hcarec.serve.stores.sqlite import SqliteStore
 
-        self._line = line
+        self._line, self._lines = line, {one.fileno(): one for one in (line, events)}
+        self._readable = select.poll()
+        for number in self._lines:
+            self._readable.register(number, select.POLLIN)
         self._store: Any = None
-        self._answer(lambda: SqliteStore(path, verify), "open")
+        self._answer(line, lambda: SqliteStore(path, verify), "open")
+        self._taker = Taker(self._store) if self._store is not None else None
 
     def serve(self) -> None:
         """Answer calls until the other side hangs up."""
         busy = 0
         try:
             while self._store is not None:
-                self._take(self._line.receive())
-                busy = busy + 1 if self._line.waiting() else 0
+                for number, _ in self._readable.poll():
+                    line = self._lines[number]
+                    self._take(line, line.receive())
+                busy = busy + 1 if self._readable.poll(0) else 0
                 if busy % SETTLE_AFTER == 0:
                     with contextlib.suppress(errors.StoreError):  # no room, say: it can wait, and the next who writes is told
                         self._store.settle()
@@ -61,24 +70,25 @@ class Owner:
             if self._store is not None:
                 self._store.close()
 
-    def _take(self, message: Message) -> None:
+    def _take(self, line: Line, message: Message) -> None:
         name = message.kind
         arguments = msgspec.msgpack.decode(message.value, type=ARGUMENTS.get(name, tuple[()]))
         more: dict[str, Any] = {}
+        of = self._taker if name == "take" else self._store
         if name == "seed":
             arguments = arguments[0], self._histories(), arguments[1]
         elif name in ("backup", "check"):
             more["progress"] = lambda done, total: self._ask((done, total))
-        self._answer(lambda: getattr(self._store, name)(*arguments, **more), name)
+        self._answer(line, lambda: getattr(of, name)(*arguments, **more), name)
 
-    def _answer(self, work: Callable[[], Any], name: str) -> None:
+    def _answer(self, line: Line, work: Callable[[], Any], name: str) -> None:
         try:
             found = work()
         except HcarecError as error:
-            return self._line.send(type(error).__name__, str(error))
+            return line.send(type(error).__name__, str(error))
         if name == "open":
             self._store = found
-        self._line.send("result", None if name == "open" else found)
+        line.send("result", None if name == "open" else found)
 
     def _ask(self, value: Any) -> msgspec.Raw:
         """Ask the other side, which may call before it answers."""
@@ -86,7 +96,7 @@ class Owner:
         while (message := self._line.receive()).kind != "answer":
             if message.kind == "abort":
                 raise errors.StoreError("given up")
-            self._take(message)
+            self._take(self._line, message)
         return message.value
 
     def _histories(self) -> Iterator[tuple[str, list[Event]]]:
@@ -97,4 +107,5 @@ class Owner:
 if __name__ == "__main__":
     for number in (signal.SIGINT, signal.SIGTERM):  # meant for the service, which says when it is time to end
         signal.signal(number, signal.SIG_IGN)
-    Owner(Line(socket.socket(fileno=int(sys.argv[1]))), sys.argv[2], sys.argv[3] == "1").serve()
+    given = [Line(socket.socket(fileno=int(number))) for number in sys.argv[1:3]]
+    Owner(given[0], given[1], sys.argv[3], sys.argv[4] == "1").serve()

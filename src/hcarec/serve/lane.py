@@ -1,0 +1,217 @@
+"""The short way of events to a store in a process of its own: from the loop straight to that process and back, with no thread in between.
+
+A thread would have to wait for the interpreter again and again while the loop reads requests: under load that is most of the time of an event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from hcarec.serve.inbox import Inbox
+from hcarec.serve.live import Live, Sent
+from hcarec.serve.messages import Overloaded
+from hcarec.serve.options import ServiceOptions
+from hcarec.serve.policy import Stamped
+from hcarec.serve.stores.apart import ApartStore, result
+from hcarec.serve.stores.errors import StoreDamaged, StoreError
+from hcarec.serve.stores.line import Line, Message, pack
+
+GROUP_SHARED = 16
+"""So many events cost about as much as one."""
+LARGEST = 1 << 16
+"""Bytes of a message that the other process is sure to take at once; larger groups go by way of the thread."""
+
+
+class Take(NamedTuple):
+    """Events of one caller; not begun after `deadline`."""
+
+    events: Sequence[Stamped]
+    answer: asyncio.Future[Any]
+    deadline: float
+
+
+Result = tuple["asyncio.Future[Any]", Any]
+"""A future, and the value or the exception that it is to get."""
+
+
+def settle(results: Sequence[Result]) -> None:
+    """Give futures what they wait for."""
+    for answer, found in results:
+        if answer.done():  # given up meanwhile
+            continue
+        if isinstance(found, BaseException):
+            answer.set_exception(found)
+        else:
+            answer.set_result(found)
+
+
+def split(results: Sequence[Any], takes: Sequence[Take]) -> list[Any]:
+    """Return for every caller the results of its events, or the first error among them."""
+    given = iter(results)
+    answers: list[Any] = []
+    for job in takes:
+        own = [next(given) for _ in job.events]
+        answers.append(next((found for found in own if isinstance(found, StoreError)), own))
+    return answers
+
+
+class Turn:
+    """Whose turn it is to use the live core and its store: the loop's, for one group of events, or the thread's, which goes first."""
+
+    def __init__(self) -> None:
+        self._lock, self._wanted = threading.Lock(), False
+
+    def begin(self) -> bool:
+        """Take the turn for the loop if it is free and the thread does not wait for it; say whether it was taken."""
+        return not self._wanted and self._lock.acquire(blocking=False)
+
+    def end(self) -> None:
+        """Give it back."""
+        self._lock.release()
+
+    @contextmanager
+    def of_thread(self) -> Iterator[None]:
+        """Wait for the turn, and have it for a while."""
+        self._wanted = True
+        with self._lock:
+            self._wanted = False
+            yield
+
+
+class Lane:
+    """Sends one group of events at a time; those that come meanwhile are the next group. All of it runs in the loop, but `inbox` is read by the thread as well.
+
+    `leave` hands events to the thread, which can do more with them; `told` is told of every group that is over, with its error if there was one.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, live: Live, options: ServiceOptions, leave: Callable[[Take], None], told: Callable[[StoreError | None], None]
+    ) -> None:
+        assert isinstance(live.store, ApartStore)
+        self._loop, self._live, self._store, self._options, self._leave, self._told = loop, live, live.store, options, leave, told
+        self.inbox: Inbox[Take] = Inbox("events", options.max_waiting_events, options.max_wait_s, GROUP_SHARED)
+        self.turn = Turn()
+        self._line: Line | None = None
+        self._of: object = None
+        self._takes: list[Take] = []
+        self._group: Sent
+        self._began = 0.0
+        self._soon = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether events are under way or wait."""
+        return bool(self._takes or self.inbox.waiting)
+
+    def put(self, take: Take) -> None:
+        """Take events in: with all others that come in this turn of the loop, as soon as the group before is done."""
+        self.inbox.put(take, len(take.events))
+        if not self._takes and not self._soon:
+            self._soon = True
+            self._loop.call_soon(self.go_on)
+
+    def go_on(self) -> None:
+        """Send the next group, unless one is under way or the thread has its turn, which lets this go on afterwards."""
+        self._soon = False
+        if self._takes or not self.inbox.waiting or not self.turn.begin():
+            return
+        self._began = time.monotonic()
+        self._takes = [take for take in self.inbox.gather(self._options.max_group, 0, 0) if take.deadline > self._began]
+        results: list[Result] = []
+        try:
+            if self._takes and self._sent():
+                return
+        except Exception as error:
+            results = [(take.answer, error) for take in self._takes]
+        self._over(results)
+
+    def _sent(self) -> bool:
+        self._group = self._live.group([event for take in self._takes for event in take.events])
+        packed = pack("take", (self._group.group,))
+        if self._store.lost or len(packed) > LARGEST:
+            self._leave_all()
+            return False
+        try:
+            self._attached().send_packed(packed)
+        except OSError:
+            self._lost()
+            return False
+        return True
+
+    def _attached(self) -> Line:
+        """Return the line to the process that runs now."""
+        if self._line is None or self._of is not self._store.events:
+            self._detach()
+            self._line, self._of = self._store.for_events(), self._store.events
+            self._loop.add_reader(self._line.fileno(), self._readable)
+        return self._line
+
+    def _readable(self) -> None:
+        assert self._line is not None
+        try:
+            message = self._line.received()
+        except (OSError, EOFError):
+            self._detach()
+            if self._takes:
+                self._lost()
+                self._over([])
+            elif self._of is self._store.events:  # the thread has not noticed yet: it starts the process again for the next events
+                self._store.lose()
+            return
+        if message is not None and self._takes:
+            self._over(self._answers(message))
+
+    def _answers(self, message: Message) -> list[Result]:
+        takes = self._takes
+        found: list[Any]
+        try:
+            found = split(self._live.follow(self._group, result("take", message)), takes)
+            self._told(None)
+        except StoreDamaged:  # the row of one user must not stop the others: the thread finds out which it is
+            self._leave_all()
+            return []
+        except Exception as error:
+            self._live.drop(self._group)
+            if isinstance(error, StoreError):
+                self._told(error)
+            found = [error] * len(takes)
+        return list(zip((take.answer for take in takes), found, strict=True))
+
+    def _lost(self) -> None:
+        """Say that the process has ended: whether anything was written is not known."""
+        error = self._store.lose()
+        self._live.drop(self._group)
+        self._told(error)
+        settle([(take.answer, error) for take in self._takes])
+
+    def _leave_all(self) -> None:
+        self._live.drop(self._group)
+        for take in self._takes:
+            try:
+                self._leave(take)
+            except Overloaded as error:
+                settle([(take.answer, error)])
+
+    def _over(self, results: Sequence[Result]) -> None:
+        self.inbox.done(sum(len(take.events) for take in self._takes), time.monotonic() - self._began)
+        self._takes = []
+        self.turn.end()
+        self.go_on()  # before the answers are written: the other process need not wait for that
+        settle(results)
+
+    def _detach(self) -> None:
+        if self._line is not None:
+            self._loop.remove_reader(self._line.fileno())
+            self._line.close()
+            self._line = None
+
+    async def close(self) -> None:
+        """Wait for the group under way, and let go of the store."""
+        while self._takes:
+            await asyncio.sleep(0.005)
+        self._detach()
