@@ -80,7 +80,7 @@ LOADED = CASES[2]
 """The case that is overloaded, and then held for ten minutes at what it can take."""
 RUNGS = (1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0)
 """Multiples of its load that are tried one after the other until one is not held."""
-LOAD_USERS = 20_000
+LOAD_USERS, TOUCHED_AT_ONCE = 20_000, 250
 MANY = 900
 """Connections for more than the service holds: with few, requests would pile up in the generator and never reach it."""
 PARTS = ("cases", "floors", "overload", "long")
@@ -194,13 +194,25 @@ def rung(server: Server, case: Case, rate: float, seconds: float, seed: int) -> 
 
 
 def long_run(case: Case, rate: float, work: Path, folder: Path, seconds: float) -> dict[str, Any]:
-    """Load the service for long, and watch its memory."""
-    with serving(case.size, work, folder) as server, server.memory() as memory:
-        outcome = load(server.port, case, rate, seconds, 7)
+    """Load the service for long, and watch its memory, once every user is in it: those seen for the first time add to it by design, up to a limit."""
+    with serving(case.size, work, folder) as server:
+        touch_all(server.port, case)
+        with server.memory() as memory:
+            outcome = load(server.port, case, rate, seconds, 7)
     half = memory[len(memory) // 2 :]
     slope = float(np.polyfit(np.arange(len(half)) / 60, half, 1)[0]) if len(half) > 2 else 0.0
     print(f"{seconds / 60:.0f} minutes at {rate:.0f}/s: {brief(outcome)}; memory {memory[0]:.0f} to {memory[-1]:.0f} MiB", file=sys.stderr, flush=True)
     return {"rate": rate, "seconds": seconds, "memory_mib": memory[:: max(1, len(memory) // 60)], "mib_a_minute_in_second_half": slope} | outcome
+
+
+def touch_all(port: int, case: Case) -> None:
+    """Send one event of every user that the generator knows."""
+    item, headers = f"i{1:0{len(str(case.size.items))}d}", {"Content-Type": "application/json"}
+    for begin in range(0, LOAD_USERS, TOUCHED_AT_ONCE):
+        events = [{"user": f"u{user}", "item": item} for user in range(begin, begin + TOUCHED_AT_ONCE)]
+        asked = urllib.request.Request(f"http://127.0.0.1:{port}/v1/events", json.dumps({"events": events}).encode(), headers)
+        with urllib.request.urlopen(asked) as answer:
+            assert len(json.load(answer)["events"]) == TOUCHED_AT_ONCE
 
 
 def floors(case: Case, work: Path, folder: Path, runs: int, seconds: float) -> dict[str, Any]:

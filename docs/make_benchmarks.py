@@ -203,7 +203,7 @@ def _overload(over: dict[str, Any], goal: float) -> list[str]:
 def _long(long: dict[str, Any]) -> list[str]:
     memory, p99, growth = long["memory_mib"], long["latency_ms"]["p99"], long["mib_a_minute_in_second_half"]
     return [
-        f"{long['seconds'] / 60:.0f} minutes at {long['rate']:,.0f} a second: {_not_answered(long)} of {long['requests']:,} not answered, p99",
+        f"{long['seconds'] / 60:.0f} minutes at {long['rate']:,.0f} a second, every user having been seen once before: {_not_answered(long)} of {long['requests']:,} not answered, p99",
         f"{p99:.0f} ms; memory {memory[0]:.0f} to {memory[-1]:.0f} MiB, {growth:+.2f} MiB a minute in the second half.",
     ]
 
