@@ -202,7 +202,8 @@ def long_run(case: Case, rate: float, work: Path, folder: Path, seconds: float) 
     half = memory[len(memory) // 2 :]
     slope = float(np.polyfit(np.arange(len(half)) / 60, half, 1)[0]) if len(half) > 2 else 0.0
     print(f"{seconds / 60:.0f} minutes at {rate:.0f}/s: {brief(outcome)}; memory {memory[0]:.0f} to {memory[-1]:.0f} MiB", file=sys.stderr, flush=True)
-    return {"rate": rate, "seconds": seconds, "memory_mib": memory[:: max(1, len(memory) // 60)], "mib_a_minute_in_second_half": slope} | outcome
+    known = {"users_seen_before": LOAD_USERS}
+    return known | {"rate": rate, "seconds": seconds, "memory_mib": memory[:: max(1, len(memory) // 60)], "mib_a_minute_in_second_half": slope} | outcome
 
 
 def touch_all(port: int, case: Case) -> None:

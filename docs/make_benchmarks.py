@@ -201,9 +201,10 @@ def _overload(over: dict[str, Any], goal: float) -> list[str]:
 
 
 def _long(long: dict[str, Any]) -> list[str]:
+    known = f", the {long['users_seen_before']:,} users having been seen once before" if "users_seen_before" in long else ""
     memory, p99, growth = long["memory_mib"], long["latency_ms"]["p99"], long["mib_a_minute_in_second_half"]
     return [
-        f"{long['seconds'] / 60:.0f} minutes at {long['rate']:,.0f} a second, every user having been seen once before: {_not_answered(long)} of {long['requests']:,} not answered, p99",
+        f"{long['seconds'] / 60:.0f} minutes at {long['rate']:,.0f} a second{known}: {_not_answered(long)} of {long['requests']:,} not answered, p99",
         f"{p99:.0f} ms; memory {memory[0]:.0f} to {memory[-1]:.0f} MiB, {growth:+.2f} MiB a minute in the second half.",
     ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 
-LEAST = 16
+LEAST = 12
 """Requests at once that are always let in."""
 JUDGED_S, JUDGED = 0.1, 16
 """The limit is set anew after so many seconds, if so many requests have ended since."""

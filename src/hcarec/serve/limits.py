@@ -25,8 +25,8 @@ class Limits:
     """Requests a second of one key, or of one address without keys; 0 is no limit. A second's worth may come at once."""
     in_flight: int = 256
     """Requests worked on at once at most; more are answered 503."""
-    slow_ms: float = 15.0
-    """While half of the requests other than events take longer than this, fewer are worked on at once, down to 16: the rest is answered 503 at once."""
+    slow_ms: float = 12.0
+    """While half of the requests other than events take longer than this, fewer are worked on at once, down to 12: the rest is answered 503 at once."""
     slow_events_ms: float = 30.0
     """The same for events: a list can be done without, an event that nobody sends again is lost."""
     connections: int = 2048
