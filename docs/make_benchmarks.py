@@ -152,7 +152,7 @@ def _serve(result: dict[str, Any]) -> list[str]:
         *_table(("case", "model", "a second", "p50 ms", "p99 ms", "p99 of the quietest run", "goal", "refused", "machine's p99", "recall@20", *MORE), rows),
         "",
         "The last column is where the processors' time goes: cores' worth of the thread that reads requests and writes answers, of the other threads,",
-        "and of the process that writes the store. The first two share one interpreter.",
+        "and of the process that writes the store, to which the thread of requests sends events itself. The first two share one interpreter.",
         "",
         *_floors(result),
         "",
@@ -181,9 +181,10 @@ def _floors(result: dict[str, Any]) -> list[str]:
         "",
         *_table(("part", "microseconds of processor an event", "p50 ms", "p99 ms"), rows),
         "",
-        f"So an event costs {total:.0f} microseconds of processor, {sum(cores.values()):.1f} cores' worth at this rate beside the generator;"
-        " the threads of the server share one interpreter,",
-        "and what they wait for each other is most of the latency. A shop that sends its events several at a time pays for HTTP once for all of them.",
+        f"So an event costs {total:.0f} microseconds of processor, {sum(cores.values()):.1f} cores' worth at this rate beside the generator.",
+        f"The thread of requests is busy {cores['loop']:.0%} of the time and the process that writes {cores['writer']:.0%}:",
+        "whatever holds one of them up for a moment, the host or the disk, holds up all that comes in until it has caught up.",
+        "A shop that sends its events several at a time pays for HTTP once for all of them.",
     ]
 
 

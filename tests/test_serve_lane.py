@@ -17,8 +17,10 @@ from hcarec.recommendation import recommend
 from hcarec.serve.lane import LARGEST, Turn
 from hcarec.serve.policy import Stamped
 from hcarec.serve.service import Ask, NewEvent, Service
+from hcarec.serve.stores.apart import ApartStore
 from hcarec.serve.stores.errors import StoreDamaged, StoreFull, StoreUnreachable
 from hcarec.serve.stores.interface import Change, Event
+from hcarec.serve.stores.line import Line
 from hcarec.serve.stores.sqlite import SqliteStore
 from hcarec.serve.taking import NOBODY, Group, Moved, Taker
 from live_models import models, quick_folder, run, running, until
@@ -193,7 +195,7 @@ def test_a_writer_that_hangs_is_not_waited_for(folder: Path, tmp_path: Path) -> 
 def test_a_damaged_user_stops_nobody_else(folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     store = SqliteStore(path)
-    store.commit([Change("a", 0, [Event(1, "i01", "1")], "m", None), Change("b", 0, [Event(1, "i01", "1")], "m", None)])
+    store.commit([Change(user, 0, [Event(1, "i01", "1")], "m", None) for user in "ab"])
     store._db.execute("UPDATE users SET version = version + 9 WHERE name = ?", (b"a",))
     store.close()
 
@@ -203,6 +205,95 @@ def test_a_damaged_user_stops_nobody_else(folder: Path, tmp_path: Path) -> None:
             await asyncio.wait(takes)
             assert isinstance(takes[0].exception(), StoreDamaged)
             assert [task.result()[0].status for task in takes[1:]] == ["applied"] * 2
+
+    run(work())
+
+
+def test_an_answer_that_makes_no_sense_ends_the_process_and_not_the_service(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        async with running(folder, str(tmp_path / "s.db"), store_apart=True, retry_s=0.05) as service:
+            await service.take([NewEvent("u", "i01")])
+            before, received = writer(service), Line.received
+            monkeypatch.setattr(Line, "received", lambda self: received(self) if self._end.getblocking() else b"\xc1"[9])
+            with pytest.raises(StoreUnreachable):
+                await service.take([NewEvent("u", "i02", None, "2")])
+            monkeypatch.undo()
+            await until(lambda: service.ready() is None and writer(service) != before)
+            await service.take([NewEvent("u", "i02", None, "2")])
+            assert (await service.recommend(Ask("u"))).items == recommend(models()["hca-gru"], ["i01", "i02"], 20)
+
+    run(work())
+
+
+def test_memory_is_right_while_the_process_is_started_again(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = ApartStore._start
+
+    def slowly(self: ApartStore) -> None:
+        time.sleep(0.5)
+        start(self)
+
+    async def work() -> None:
+        async with running(folder, str(tmp_path / "s.db"), store_apart=True) as service:
+            await service.take([NewEvent("u", "i01")])
+            monkeypatch.setattr(ApartStore, "_start", slowly)
+            os.kill(writer(service), signal.SIGKILL)
+            await until(lambda: service._live.store.lost)  # type: ignore[attr-defined]
+            event = asyncio.create_task(service.take([NewEvent("u", "i02")]))
+            await asyncio.sleep(0.1)
+            answer = await service.recommend(Ask("u"))
+            assert not event.done() and not answer.degraded and answer.items == recommend(models()["hca-gru"], ["i01"], 20)
+            assert (await event)[0].status == "applied"
+
+    run(work())
+
+
+def test_a_user_that_was_forgotten_is_nowhere_in_memory(folder: Path, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running(folder, str(tmp_path / "s.db"), store_apart=True) as service:
+            await service.take([NewEvent("u", "i01")])
+            await service.forget("u")
+            assert service._store.lane is not None and service._store.lane._group is None
+            assert not len(service._live.people) and not service._live.unsaved
+
+    run(work())
+    store = SqliteStore(tmp_path / "t.db")
+    taker = Taker(store)
+    taker.take(group(("u", "x", None)))
+    assert taker.forget("u", False) == 1 and not taker._remembered
+    store.close()
+
+
+def test_an_event_given_up_while_closing_harms_nothing(folder: Path, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running(folder, str(tmp_path / "s.db"), store_apart=True) as service:
+            lane = service._store.lane
+            assert lane is not None
+            await service.take([NewEvent(f"u{n}", "i01") for n in range(300)])
+            with lane.turn.of_thread():
+                given_up = asyncio.create_task(service.take([NewEvent("u", "i01")]))
+                await asyncio.sleep(0.05)
+                given_up.cancel()
+                await asyncio.sleep(0)
+        assert not lane.busy and not service._live.unsaved
+
+    run(work())
+
+
+def test_the_upkeep_goes_on_while_events_never_end(folder: Path, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running(folder, str(tmp_path / "s.db"), store_apart=True) as service:
+            end = asyncio.Event()
+
+            async def shopper(user: str) -> None:
+                while not end.is_set():
+                    await service.take([NewEvent(user, "i01")])
+
+            shoppers = [asyncio.create_task(shopper(f"u{n}")) for n in range(8)]
+            try:
+                await until(lambda: service.figures()["users"] == 8, 10.0)
+            finally:
+                end.set()
+                await asyncio.gather(*shoppers)
 
     run(work())
 
@@ -274,7 +365,7 @@ def test_an_error_means_that_nothing_was_written_or_names_whom_it_struck(tmp_pat
     left[0] = 1
     taker._remembered["u"] = NOBODY  # which is old: the user is refused, and taken again by itself
     first, second = taker.take(group(("u", "y", "2"), ("v", "y", "2")))
-    assert first.failed == "no room left" and second.failed is None
+    assert first.failed == ("StoreFull", "no room left") and second.failed is None
     assert [len(store.history(user).events) for user in "uv"] == [1, 1]
     left[0] = 9
     assert statuses(taker.take(group(("u", "y", "2"), ("v", "y", "2")))) == [["applied"], ["duplicate"]]

@@ -39,7 +39,7 @@ def understand(ask: Ask, known: Known) -> Asked:
     """Return what is to be ranked for an ask."""
     serving, person = known
     history, visit = serving.known(ask.history or ()), serving.known(ask.visit)
-    log = NOTHING if (items := person.items) is None else items
+    log = NOTHING if (whole := person.items) is None else whole
     tail = np.array(person.tail, np.int32)
     before = serving.counts([person.row])[0] + len(tail) if serving.recurrent else len(log)
     basis = _basis(serving, before + len(history), len(visit))

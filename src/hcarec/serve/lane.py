@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from hcarec.serve.inbox import Inbox
-from hcarec.serve.live import Live, Sent
+from hcarec.serve.live import LONGEST_TAIL, Live, Sent
 from hcarec.serve.messages import Overloaded
 from hcarec.serve.options import ServiceOptions
 from hcarec.serve.policy import Stamped
@@ -24,7 +24,8 @@ from hcarec.serve.stores.line import Line, Message, pack
 GROUP_SHARED = 16
 """So many events cost about as much as one."""
 LARGEST = 1 << 16
-"""Bytes of a message that the other process is sure to take at once; larger groups go by way of the thread."""
+"""Bytes of a message that the other process is sure to take at once; larger groups go by way of the thread, as do those with so many events of one user
+that a state would have to be moved here and now."""
 
 
 class Take(NamedTuple):
@@ -99,9 +100,9 @@ class Lane:
         self._line: Line | None = None
         self._of: object = None
         self._takes: list[Take] = []
-        self._group: Sent
+        self._group: Sent | None = None
         self._began = 0.0
-        self._soon = False
+        self._soon = self._closed = False
 
     @property
     def busy(self) -> bool:
@@ -118,91 +119,110 @@ class Lane:
     def go_on(self) -> None:
         """Send the next group, unless one is under way or the thread has its turn, which lets this go on afterwards."""
         self._soon = False
-        if self._takes or not self.inbox.waiting or not self.turn.begin():
-            return
-        self._began = time.monotonic()
-        self._takes = [take for take in self.inbox.gather(self._options.max_group, 0, 0) if take.deadline > self._began]
-        results: list[Result] = []
-        try:
-            if self._takes and self._sent():
-                return
-        except Exception as error:
-            results = [(take.answer, error) for take in self._takes]
-        self._over(results)
+        while not self._takes and self.inbox.waiting and not self._closed and self.turn.begin():
+            answers: list[Result] = []
+            try:
+                self._began = time.monotonic()
+                self._takes = [take for take in self.inbox.gather(self._options.max_group, 0, 0) if take.deadline > self._began]
+                if self._takes and self._sent():
+                    return
+            except _Gone as gone:
+                answers = self._all(self._lost(gone.of))
+            except Exception as error:
+                answers = self._all(error)
+            self._end()
+            settle(answers)
 
     def _sent(self) -> bool:
-        self._group = self._live.group([event for take in self._takes for event in take.events])
-        packed = pack("take", (self._group.group,))
-        if self._store.lost or len(packed) > LARGEST:
+        """Send a group, or leave it to the thread; say whether it was sent."""
+        self._group = group = self._live.group([event for take in self._takes for event in take.events])
+        packed = pack("take", (group.group,))
+        if self._store.lost or len(packed) > LARGEST or max(map(len, group.users.values())) > LONGEST_TAIL:
             self._leave_all()
             return False
         try:
-            self._attached().send_packed(packed)
-        except OSError:
-            self._lost()
+            line = self._attached()
+        except OSError:  # no descriptor left, say: the thread needs none
+            self._leave_all()
             return False
+        try:
+            line.send_packed(packed)
+        except OSError:
+            raise _Gone(self._of) from None
         return True
 
     def _attached(self) -> Line:
         """Return the line to the process that runs now."""
         if self._line is None or self._of is not self._store.events:
             self._detach()
-            self._line, self._of = self._store.for_events(), self._store.events
-            self._loop.add_reader(self._line.fileno(), self._readable)
+            of = self._store.events
+            line = self._store.for_events()
+            try:
+                self._loop.add_reader(line.fileno(), self._readable)
+            except BaseException:
+                line.close()
+                raise
+            self._line, self._of = line, of
         return self._line
 
     def _readable(self) -> None:
+        """Read the answer to the group under way."""
         assert self._line is not None
         try:
             message = self._line.received()
-        except (OSError, EOFError):
-            self._detach()
+        except Exception:  # it has ended; or what it says makes no sense, and it is of no use either
+            answers = self._all(self._lost(self._of))
             if self._takes:
-                self._lost()
-                self._over([])
-            elif self._of is self._store.events:  # the thread has not noticed yet: it starts the process again for the next events
-                self._store.lose()
+                self._over(answers)
             return
         if message is not None and self._takes:
             self._over(self._answers(message))
 
     def _answers(self, message: Message) -> list[Result]:
-        takes = self._takes
-        found: list[Any]
+        assert self._group is not None
         try:
-            found = split(self._live.follow(self._group, result("take", message)), takes)
-            self._told(None)
-        except StoreDamaged:  # the row of one user must not stop the others: the thread finds out which it is
+            found = split(self._live.follow(self._group, result("take", message)), self._takes)
+        except StoreDamaged:  # nothing was written; the row of one user must not stop the others: the thread finds out which it is
             self._leave_all()
             return []
         except Exception as error:
             self._live.drop(self._group)
             if isinstance(error, StoreError):
                 self._told(error)
-            found = [error] * len(takes)
-        return list(zip((take.answer for take in takes), found, strict=True))
+            return self._all(error)
+        self._told(None)
+        return list(zip((take.answer for take in self._takes), found, strict=True))
 
-    def _lost(self) -> None:
-        """Say that the process has ended: whether anything was written is not known."""
-        error = self._store.lose()
-        self._live.drop(self._group)
-        self._told(error)
-        settle([(take.answer, error) for take in self._takes])
+    def _all(self, error: Exception) -> list[Result]:
+        return [(take.answer, error) for take in self._takes]
+
+    def _lost(self, of: object) -> StoreError:
+        """Hang up on a process that has ended, and return the error that says so: whether anything was written is not known."""
+        self._detach()
+        error = self._store.lose(of)
+        if self._takes:
+            assert self._group is not None
+            self._live.drop(self._group)
+            self._told(error)
+        return error
 
     def _leave_all(self) -> None:
-        self._live.drop(self._group)
+        """Leave events to the thread, of which nothing was written."""
         for take in self._takes:
             try:
                 self._leave(take)
             except Overloaded as error:
                 settle([(take.answer, error)])
 
-    def _over(self, results: Sequence[Result]) -> None:
+    def _over(self, answers: Sequence[Result]) -> None:
         self.inbox.done(sum(len(take.events) for take in self._takes), time.monotonic() - self._began)
-        self._takes = []
-        self.turn.end()
+        self._end()
         self.go_on()  # before the answers are written: the other process need not wait for that
-        settle(results)
+        settle(answers)
+
+    def _end(self) -> None:
+        self._takes, self._group = [], None
+        self.turn.end()
 
     def _detach(self) -> None:
         if self._line is not None:
@@ -211,7 +231,17 @@ class Lane:
             self._line = None
 
     async def close(self) -> None:
-        """Wait for the group under way, and let go of the store."""
-        while self._takes:
+        """Wait for what was accepted, and let go of the store."""
+        while self.busy:
+            self.go_on()
             await asyncio.sleep(0.005)
+        self._closed = True
         self._detach()
+
+
+class _Gone(Exception):
+    """The process behind a line has ended; `of` is which one."""
+
+    def __init__(self, of: object) -> None:
+        super().__init__()
+        self.of = of

@@ -1,7 +1,8 @@
 """The live core: a model and a store, and users whose states move with every event.
 
 What a user's state is, is defined by the log alone: the model's replay of its known items, in order. Rows in memory, rows in the
-store and steps are short cuts to the same bits. Everything here runs in the one thread that owns the store, except reading `people`.
+store and steps are short cuts to the same bits. One at a time uses it: the thread that owns the store, or the loop when it is its turn (see `lane`);
+any may read `people`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from hcarec.serve.options import ServiceOptions
 from hcarec.serve.people import NOBODY, People, Person
 from hcarec.serve.policy import Plan, Stamped, by_user, plan
 from hcarec.serve.serving import Serving
-from hcarec.serve.stores.errors import StoreDamaged, StoreError
+from hcarec.serve.stores.errors import StoreDamaged, StoreError, failure
 from hcarec.serve.stores.interface import Change, History, Loaded, Rebuilt, Store, Wanted
 from hcarec.serve.taking import Group, Moved
 
@@ -111,7 +112,7 @@ class Live:
         for (user, places), one in zip(sent.users.items(), moved, strict=True):
             if one.failed is not None:
                 self.people.drop(user)
-                error = StoreError(one.failed)
+                error = failure(*one.failed)
                 for place in places:
                     results[place] = error
                 continue
@@ -238,7 +239,7 @@ class Live:
         found: dict[str, tuple[Person, Collection[str]]] = {}
         if self.exclusive:
             # Whether an event is there already the store finds out by itself when it is written; then the user is loaded after all.
-            found = {user: (person, ()) for user, person in held.items() if person is not None and _serves(person, self.serving)}
+            found = {user: (person, ()) for user, person in held.items() if person is not None and person.serves(self.serving.recurrent, False)}
         asked = [Wanted(user, ids) for user, ids in wanted.items() if user not in found]
         for (user, _), loaded in zip(asked, self.store.load(asked, self.serving.key) if asked else [], strict=True):
             found[user] = self._current(user, held[user], loaded), loaded.duplicates

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -25,13 +26,13 @@ class Group(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """What events did to a user: its row before them, the version and the latest time after them, the status of each, or why nothing was done."""
+    """What events did to a user: its row before them, the version and the latest time after them, the status of each; or the kind of error and its words."""
 
     before: Loaded
     version: int
     last_time: int | None
     statuses: list[Status]
-    failed: str | None = None
+    failed: tuple[str, str] | None = None
 
 
 class Taker:
@@ -42,7 +43,7 @@ class Taker:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._remembered: dict[str, Loaded] = {}
+        self._remembered: OrderedDict[str, Loaded] = OrderedDict()
 
     def take(self, group: Group) -> list[Moved]:
         """Make events durable; return what became of each user, in the order of their first events.
@@ -50,31 +51,48 @@ class Taker:
         An error means that nothing was written.
         """
         events = by_user(group.events)
-        unknown, wanted = set(group.unknown), set(group.wanted)
         done: dict[str, Moved] = {}
-        for attempt in range(ROUNDS):
-            left = {user: own for user, own in events.items() if user not in done}
-            if not left:
-                break
-            try:
-                before = self._load(left, wanted, group.model)
-                plans = {user: plan(own, before[user].last_time, before[user].duplicates, lambda item: -(item in unknown)) for user, own in left.items()}
-                versions = self._commit(plans, before, group.model)
-            except StoreError as error:
-                self._forget(left)
-                if not attempt:
-                    raise
-                done |= {user: Moved(NOBODY, 0, None, [], str(error)) for user in left}  # others are written already
-                break
-            for user, version in versions.items():
-                own, was = plans[user], before[user]
-                if version is None:
-                    self._forget([user])
-                else:
-                    self._remember(user, Loaded(version, own.last_time, None, frozenset(), 0))
-                    done[user] = Moved(was, version, own.last_time, [one.status for one in own.taken])
-        missing = "the events of this user change all the time: try again shortly"
-        return [done.get(user) or Moved(NOBODY, 0, None, [], missing) for user in events]
+        self._attempt(events, group, done)
+        for _ in range(ROUNDS - 1):
+            # Those that the store has refused; one by one, since the others are written already and an error must be nobody else's.
+            for user in [user for user in events if user not in done]:
+                try:
+                    self._attempt({user: events[user]}, group, done)
+                except StoreError as error:
+                    done[user] = Moved(NOBODY, 0, None, [], (type(error).__name__, str(error)))
+        missing = Moved(NOBODY, 0, None, [], (StoreError.__name__, "the events of this user change all the time: try again shortly"))
+        return [done.get(user, missing) for user in events]
+
+    def forget(self, user: str, scrub: bool) -> int:
+        """Remove a user from the store, and from what is remembered."""
+        self._remembered.pop(user, None)
+        return self._store.forget(user, scrub)
+
+    def _attempt(self, events: Mapping[str, Sequence[Stamped]], group: Group, done: dict[str, Moved]) -> None:
+        """Take the events of some users; those that the store refuses stay undone, and are loaded the next time."""
+        unknown = set(group.unknown)
+
+        def known(item: str) -> int:  # which item it is does not matter here
+            return -1 if item in unknown else 0
+
+        try:
+            before = self._load(events, set(group.wanted), group.model)
+            # Which item it is does not matter here, only whether the model knows it.
+            plans = {
+                user: plan(own, before[user].last_time, before[user].duplicates, lambda item: -1 if item in unknown else 0) for user, own in events.items()
+            }
+            versions = self._commit(plans, before, group.model)
+        except StoreError:
+            for user in events:
+                self._remembered.pop(user, None)
+            raise
+        for user, version in versions.items():
+            if version is None:
+                self._remembered.pop(user, None)
+                continue
+            own = plans[user]
+            self._remember(user, Loaded(version, own.last_time, None, frozenset(), 0))
+            done[user] = Moved(before[user], version, own.last_time, [one.status for one in own.taken])
 
     def _load(self, users: Mapping[str, Sequence[Stamped]], wanted: set[str], model: str) -> dict[str, Loaded]:
         """Return the rows of users; whether the log of one that is remembered holds an event already, the store says when it is written."""
@@ -89,14 +107,10 @@ class Taker:
         return {user: versions[user] if user in versions else before[user].version for user in plans}
 
     def _remember(self, user: str, row: Loaded) -> None:
-        self._remembered.pop(user, None)
         self._remembered[user] = row
+        self._remembered.move_to_end(user)
         if len(self._remembered) > MOST_REMEMBERED:
-            del self._remembered[next(iter(self._remembered))]
-
-    def _forget(self, users: Sequence[str] | Mapping[str, object]) -> None:
-        for user in users:
-            self._remembered.pop(user, None)
+            self._remembered.popitem(last=False)
 
 
 NOBODY = Loaded(0, None, None, frozenset(), 0)

@@ -21,8 +21,8 @@ from hcarec.serve.upkeep import Upkeep
 
 RANK_SHARED = 6
 """So many asks cost about as much as one."""
-IDLE_S, ASIDE_S = 0.25, 0.005
-"""How long the thread of the store sleeps when there is nothing to do, and when there is something that can wait for events to be over."""
+IDLE_S, ASIDE_S, MOST_ASIDE_S = 0.25, 0.005, 1.0
+"""How long the thread of the store sleeps when there is nothing to do, or something that can wait for events to be over; and for how long it waits so."""
 logger = logging.getLogger("hcarec.serve")
 
 
@@ -115,17 +115,17 @@ class StoreThread(threading.Thread):
 
     def _serve_all(self, upkeep: Upkeep) -> None:
         options, busy = self._options, False
-        timeout = IDLE_S
+        timeout, last = IDLE_S, time.monotonic()
         while True:
             jobs = self._put_off or self.inbox.gather(options.max_group, options.gather_ms / 1000, timeout)
             self._put_off = []
             if not jobs and self.inbox.closed:
                 return
-            if not jobs and self.lane is not None and self.lane.busy and not upkeep.pressing:
+            if not jobs and self.lane is not None and self.lane.busy and not self.down and not upkeep.pressing and time.monotonic() < last + MOST_ASIDE_S:
                 timeout = ASIDE_S if busy else IDLE_S
                 continue
             with self._turn():
-                busy = self._piece(jobs, busy, upkeep)
+                busy, last = self._piece(jobs, busy and timeout == 0, upkeep), time.monotonic()
             timeout = 0.0 if busy else options.retry_s if self.down else IDLE_S
 
     @contextlib.contextmanager
@@ -143,9 +143,9 @@ class StoreThread(threading.Thread):
         """Return what waits in the lane, for the thread to do."""
         return [] if self.lane is None else self.lane.inbox.gather(self._options.max_group, 0, 0)
 
-    def _piece(self, jobs: list[Take | Find | Call], busy: bool, upkeep: Upkeep) -> bool:
-        """Do jobs, then a piece of the upkeep; say whether there may be more of that."""
-        if jobs or busy:  # else what waits there would wait for a thread that comes back again and again
+    def _piece(self, jobs: list[Take | Find | Call], at_once: bool, upkeep: Upkeep) -> bool:
+        """Do jobs, then a piece of the upkeep, `at_once` after the one before; say whether there may be more of that."""
+        if jobs or at_once:  # a thread that comes back at once goes first: what waits in the lane would not have its turn
             jobs = [*jobs, *self._from_lane()]
         if jobs:
             self._serve(jobs)
@@ -154,7 +154,7 @@ class StoreThread(threading.Thread):
             if self.down:
                 self._live.look_up([Lookup("a user to try the store with", True)])
                 self.down = False
-            elif self.waiting:
+            elif self.inbox.waiting:
                 upkeep.urgent()
             else:
                 return upkeep.step(time.monotonic() - self._last_job)
@@ -208,9 +208,10 @@ class StoreThread(threading.Thread):
 
     def _end(self) -> None:
         try:
-            while self._live.save():
-                pass
-            self._live.store.settle()
+            with self._turn():
+                while self._live.save():
+                    pass
+                self._live.store.settle()
         except StoreError as error:  # states are only short cuts: nothing that was acknowledged is lost
             logger.warning("the last states could not be saved: %s", error)
         finally:

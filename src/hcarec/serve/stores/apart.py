@@ -28,6 +28,8 @@ from hcarec.serve.stores.interface import Change, Checked, Event, Figures, Histo
 from hcarec.serve.stores.line import Line, Message
 from hcarec.serve.taking import Moved
 
+SEND_BUFFER = 1 << 18
+"""Bytes that a line for events holds at least, so that sending a group never waits."""
 SEED_USERS = 256
 """Histories sent at once."""
 OWNER = "hcarec.serve.stores.owner"
@@ -35,7 +37,7 @@ RESULTS: dict[str, Any] = {
     "load": list[Loaded], "commit": list[int | None], "put_states": list[bool], "history": History, "users": Page, "without_state": Page,
     "seeded": dict[str, bool], "retain": Retained, "check": Checked, "figures": Figures, "take": list[Moved],
 }  # fmt: skip
-FAILURES = {kind.__name__: kind for kind in (errors.StoreError, errors.StoreBusy, errors.StoreFull, errors.StoreUnreachable, errors.StoreDamaged, InputError)}
+FAILURES = errors.KINDS | {InputError.__name__: InputError}
 
 
 class ApartStore:
@@ -45,6 +47,8 @@ class ApartStore:
     """
 
     exclusive = True
+    _ended: object = None
+    """The line for events, `events` at its time, of the last process that is known to have ended."""
 
     def __init__(self, path: str | Path, verify: bool = True) -> None:
         self._path, self._verify = os.path.abspath(path), verify
@@ -53,7 +57,7 @@ class ApartStore:
     def _start(self) -> None:
         mine, other = socket.socketpair()
         self.events, for_events = socket.socketpair()
-        self._lost = False
+        self.events.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         with other, for_events:
             passed = [other.fileno(), for_events.fileno()]
             command = [sys.executable, "-m", OWNER, *map(str, passed), self._path, str(int(self._verify))]
@@ -62,12 +66,12 @@ class ApartStore:
         try:
             self._finish("open", None)
         except BaseException:
-            self._lost = True
+            self.lose(self.events)
             self.close()
             raise
 
     def _call(self, name: str, *arguments: Any, asked: Callable[[msgspec.Raw], Any] | None = None) -> Any:
-        if self._lost:
+        if self.lost:
             self.close()
             self._start()
         line = self._line
@@ -112,7 +116,7 @@ class ApartStore:
             self._gone(line)
 
     def for_events(self) -> Line:
-        """Return the line for events, which never waits, as one that the caller closes."""
+        """Return the line for events, which never waits, as one that the caller closes; `events` itself is not used but to know one process from another."""
         events = self.events.dup()
         events.setblocking(False)
         return Line(events)
@@ -120,15 +124,16 @@ class ApartStore:
     @property
     def lost(self) -> bool:
         """Whether the process is known to have ended; the next call starts it anew."""
-        return self._lost
+        return self._ended is self.events
 
-    def lose(self) -> errors.StoreUnreachable:
-        """Note that the process has ended, and return the error that says so."""
-        return self._gone(self._line)
+    def lose(self, events: object) -> errors.StoreUnreachable:
+        """Note that the process has ended to which a line for events leads, and return the error that says so."""
+        if events is self.events:
+            self._ended = events
+        return errors.StoreUnreachable("the process that writes the store has ended: it is started again; nothing that was acknowledged is lost")
 
     def _gone(self, line: Line) -> errors.StoreUnreachable:
-        self._lost = self._lost or line is self._line
-        return errors.StoreUnreachable("the process that writes the store has ended: it is started again; nothing that was acknowledged is lost")
+        return self.lose(self.events if line is self._line else None)
 
     def load(self, wanted: Sequence[Wanted], model: str) -> list[Loaded]:
         """Return, for every user wanted, in order, what the next event needs."""
@@ -210,6 +215,8 @@ class ApartStore:
 
     def close(self) -> None:
         """Hang up, and wait until the file is free."""
+        if self.lost:  # one that can no longer be talked to need not have ended
+            self._process.kill()
         self._line.close()
         self.events.close()
         self._process.wait()

@@ -30,3 +30,11 @@ class StoreUnreachable(StoreError):
 
 class StoreDamaged(StoreError):
     """A store of which a part is not what was written."""
+
+
+KINDS: dict[str, type[StoreError]] = {kind.__name__: kind for kind in (StoreError, StoreBusy, StoreFull, StoreUnreachable, StoreDamaged)}
+
+
+def failure(kind: str, words: str) -> StoreError:
+    """Return an error that was sent by another process, by the name of its kind."""
+    return KINDS[kind](words)

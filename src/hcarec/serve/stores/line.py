@@ -24,9 +24,7 @@ class Line:
 
     def __init__(self, end: socket.socket) -> None:
         self._end = end
-        self._readable = select.poll()  # `select` knows no descriptors above 1024
-        self._readable.register(end, select.POLLIN)
-        self._writable = select.poll()
+        self._writable = select.poll()  # `select` knows no descriptors above 1024
         self._writable.register(end, select.POLLOUT)
         self._decoder = msgspec.msgpack.Decoder(Message)
         self._held = bytearray()
@@ -74,10 +72,6 @@ class Line:
         message = self._decoder.decode(self._held[LENGTH:end])
         del self._held[:end]
         return message
-
-    def waiting(self, seconds: float = 0.0) -> bool:
-        """Say whether a message, or a part of one, has arrived."""
-        return bool(self._held) or bool(self._readable.poll(1000 * seconds))
 
     def fileno(self) -> int:
         """Return the descriptor, to wait for."""

@@ -74,7 +74,7 @@ class Owner:
         name = message.kind
         arguments = msgspec.msgpack.decode(message.value, type=ARGUMENTS.get(name, tuple[()]))
         more: dict[str, Any] = {}
-        of = self._taker if name == "take" else self._store
+        of = self._taker if name in ("take", "forget") else self._store
         if name == "seed":
             arguments = arguments[0], self._histories(), arguments[1]
         elif name in ("backup", "check"):
