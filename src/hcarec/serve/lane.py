@@ -126,15 +126,13 @@ class Lane:
                 self._takes = [take for take in self.inbox.gather(self._options.max_group, 0, 0) if take.deadline > self._began]
                 if self._takes and self._sent():
                     return
-            except _Gone as gone:
-                answers = self._all(self._lost(gone.of))
             except Exception as error:
                 answers = self._all(error)
             self._end()
             settle(answers)
 
     def _sent(self) -> bool:
-        """Send a group, or leave it to the thread; say whether it was sent."""
+        """Send a group, leave it to the thread, or say that there is nobody to send it to; return whether it was sent."""
         self._group = group = self._live.group([event for take in self._takes for event in take.events])
         packed = pack("take", (group.group,))
         if self._store.lost or len(packed) > LARGEST or max(map(len, group.users.values())) > LONGEST_TAIL:
@@ -148,7 +146,8 @@ class Lane:
         try:
             line.send_packed(packed)
         except OSError:
-            raise _Gone(self._of) from None
+            settle(self._all(self._lost()))
+            return False
         return True
 
     def _attached(self) -> Line:
@@ -171,7 +170,7 @@ class Lane:
         try:
             message = self._line.received()
         except Exception:  # it has ended; or what it says makes no sense, and it is of no use either
-            answers = self._all(self._lost(self._of))
+            answers = self._all(self._lost())
             if self._takes:
                 self._over(answers)
             return
@@ -196,10 +195,10 @@ class Lane:
     def _all(self, error: Exception) -> list[Result]:
         return [(take.answer, error) for take in self._takes]
 
-    def _lost(self, of: object) -> StoreError:
+    def _lost(self) -> StoreError:
         """Hang up on a process that has ended, and return the error that says so: whether anything was written is not known."""
         self._detach()
-        error = self._store.lose(of)
+        error = self._store.lose(self._of)
         if self._takes:
             assert self._group is not None
             self._live.drop(self._group)
@@ -237,11 +236,3 @@ class Lane:
             await asyncio.sleep(0.005)
         self._closed = True
         self._detach()
-
-
-class _Gone(Exception):
-    """The process behind a line has ended; `of` is which one."""
-
-    def __init__(self, of: object) -> None:
-        super().__init__()
-        self.of = of

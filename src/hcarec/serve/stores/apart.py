@@ -29,7 +29,7 @@ from hcarec.serve.stores.line import Line, Message
 from hcarec.serve.taking import Moved
 
 SEND_BUFFER = 1 << 18
-"""Bytes that a line for events holds at least, so that sending a group never waits."""
+"""Bytes that a line for events is to hold, so that sending a group does not wait."""
 SEED_USERS = 256
 """Histories sent at once."""
 OWNER = "hcarec.serve.stores.owner"
