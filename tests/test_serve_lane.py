@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import threading
@@ -370,3 +371,18 @@ def test_an_error_means_that_nothing_was_written_or_names_whom_it_struck(tmp_pat
     left[0] = 9
     assert statuses(taker.take(group(("u", "y", "2"), ("v", "y", "2")))) == [["applied"], ["duplicate"]]
     store.close()
+
+
+def test_events_leave_nothing_behind_for_the_garbage_collector(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "store.db")
+    taker = Taker(store)
+    gc.collect()
+    gc.disable()
+    try:
+        for n in range(20):
+            events = [Stamped("tidy", "x", n, f"e{n}", False), Stamped("tidy", "x", n, "e0", False)]
+            assert taker.take(Group(events, [], [], "m"))[0].statuses[-1] == "duplicate"
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
+        store.close()

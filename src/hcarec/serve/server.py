@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import ipaddress
 import logging
 import signal
@@ -21,6 +20,7 @@ import uvicorn
 from hcarec import atomic
 from hcarec.errors import ConfigError
 from hcarec.serve.app import make_app, shedding
+from hcarec.serve.garbage import look_seldom
 from hcarec.serve.handlers import Site
 from hcarec.serve.keys import Keys
 from hcarec.serve.limits import Limits
@@ -32,16 +32,12 @@ from hcarec.serve.service import Service
 BACKLOG = 2048
 SWITCH_S = 0.0005
 """How long a thread keeps the interpreter while another waits: with the usual 5 ms, answers of the store wait for whole bursts of requests."""
-COLLECT_AFTER = (2_000, 50, 1_000)
-"""When Python looks for garbage: by default every few milliseconds, and now and then through everything, for which all requests wait 30 ms and more."""
 
 
 def run_evenly() -> None:
     """Let the interpreter interrupt requests as little as it can; to be called when everything is loaded."""
     sys.setswitchinterval(SWITCH_S)
-    gc.collect()
-    gc.freeze()  # what is there now stays: no need to look through it again and again
-    gc.set_threshold(*COLLECT_AFTER)
+    look_seldom()
 
 
 @dataclass(frozen=True)

@@ -72,15 +72,12 @@ class Taker:
         """Take the events of some users; those that the store refuses stay undone, and are loaded the next time."""
         unknown = set(group.unknown)
 
-        def known(item: str) -> int:  # which item it is does not matter here
-            return -1 if item in unknown else 0
+        def known(item: str) -> int:
+            return -1 if item in unknown else 0  # which item it is does not matter here
 
         try:
             before = self._load(events, set(group.wanted), group.model)
-            # Which item it is does not matter here, only whether the model knows it.
-            plans = {
-                user: plan(own, before[user].last_time, before[user].duplicates, lambda item: -1 if item in unknown else 0) for user, own in events.items()
-            }
+            plans = {user: plan(own, before[user].last_time, before[user].duplicates, known) for user, own in events.items()}
             versions = self._commit(plans, before, group.model)
         except StoreError:
             for user in events:

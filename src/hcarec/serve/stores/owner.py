@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from hcarec.errors import HcarecError
+from hcarec.serve.garbage import look_seldom
 from hcarec.serve.stores import errors
 from hcarec.serve.stores.interface import Change, Event, Rebuilt, Wanted
 from hcarec.serve.stores.line import Line, Message
@@ -108,4 +109,6 @@ if __name__ == "__main__":
     for number in (signal.SIGINT, signal.SIGTERM):  # meant for the service, which says when it is time to end
         signal.signal(number, signal.SIG_IGN)
     given = [Line(socket.socket(fileno=int(number))) for number in sys.argv[1:3]]
-    Owner(given[0], given[1], sys.argv[3], sys.argv[4] == "1").serve()
+    owner = Owner(given[0], given[1], sys.argv[3], sys.argv[4] == "1")
+    look_seldom()
+    owner.serve()
