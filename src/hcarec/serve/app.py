@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 import secrets
@@ -16,7 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hcarec.serve import handlers
 from hcarec.serve.admission import Admission
@@ -27,12 +28,12 @@ from hcarec.serve.openapi import document
 from hcarec.serve.operations import OPERATIONS, Operation
 from hcarec.serve.shedding import LET_IN, Shedding, too_many
 
-SAFE_HEADERS = {
-    b"cache-control": b"no-store",
-    b"content-security-policy": b"default-src 'none'; frame-ancestors 'none'",
-    b"referrer-policy": b"no-referrer",
-    b"x-content-type-options": b"nosniff",
-}
+SAFE_HEADERS = (
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-content-type-options", b"nosniff"),
+)
 """Sent with every answer; a page may bring a policy of its own."""
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 THIS_MACHINE = re.compile(rb"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d+)?")
@@ -54,7 +55,7 @@ def make_app(site: Site) -> ASGIApp:
 def shedding(site: Site) -> Shedding:
     """Return what refuses requests before the application sees them: those which `Watch` hands to an endpoint directly, and which wait for something."""
     paths = {(one.method, one.path): _admission(site, one) for one in OPERATIONS if one.counted and "{" not in one.path}
-    return Shedding(paths, site.metrics, site.recent, site.log, SAFE_HEADERS.items())
+    return Shedding(paths, site.metrics, site.recent, site.log, SAFE_HEADERS)
 
 
 def _admission(site: Site, operation: Operation) -> Admission:
@@ -64,6 +65,12 @@ def _admission(site: Site, operation: Operation) -> Admission:
 def _pattern(path: str) -> str:
     """Return a path as routes have it: the id at its end takes all that follows, one before that goes up to the next slash."""
     return f"{path.removesuffix('}')}:anything}}" if path.endswith("}") else path
+
+
+def safe(headers: list[tuple[bytes, bytes]], scope: Scope) -> list[tuple[bytes, bytes]]:
+    """Return the headers of an answer with those that every answer has."""
+    there = {name for name, _ in headers}
+    return [*headers, *[pair for pair in SAFE_HEADERS if pair[0] not in there], (b"x-request-id", scope["request_id"].encode())]
 
 
 class Anything(PathConvertor):
@@ -77,44 +84,46 @@ async def _not_found(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     known = {404: ("not_found", "there is nothing here: /openapi.json lists what there is"), 405: ("method_not_allowed", "this path has no such method")}
     code, message = known.get(error.status_code, ("bad_request", "the request cannot be answered"))
-    return Response(Refusal(error.status_code, code, message).body(), error.status_code, dict(error.headers or {}), "application/json")
+    answer = Response(Refusal(error.status_code, code, message).body(), error.status_code, dict(error.headers or {}), "application/json")
+    answer.raw_headers = safe(answer.raw_headers, request.scope)
+    request.scope["status"] = error.status_code
+    return answer
+
+
+@functools.lru_cache(64)
+def _is_this_machine(host: bytes) -> bool:
+    return THIS_MACHINE.fullmatch(host.strip().lower()) is not None
 
 
 class Watch:
-    """Around everything: headers of safety, a name for the request, its figures, its line in the log.
+    """Around everything: a name for the request, its figures, its line in the log.
 
     `direct` are the endpoints whose paths hold no id; to go through all routes for them would take longer than to answer.
     """
 
     def __init__(self, site: Site, inner: ASGIApp, direct: dict[tuple[str, str], Endpoint]) -> None:
         self._site, self._inner, self._direct = site, inner, direct
-        self._start, self._count = secrets.token_hex(4).encode(), itertools.count(1)
+        self._start, self._count = secrets.token_hex(4), itertools.count(1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._inner(scope, receive, send)
-        began, status = time.perf_counter(), 0
-        given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
-        name = given if given and REQUEST_ID.fullmatch(given) else b"%s-%d" % (self._start, next(self._count))
-        scope["request_id"] = name.decode()
+        began = time.perf_counter()
+        scope["request_id"], scope["status"] = self._name(scope), 0
         # Routes see the path as it was sent: decoded, a slash inside an id would look like one between two ids.
         scope["path"] = scope["raw_path"].partition(b"?")[0].decode("latin-1")
-
-        async def sending(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                headers = message.setdefault("headers", [])
-                there = {key for key, _ in headers}
-                headers.extend(pair for pair in SAFE_HEADERS.items() if pair[0] not in there)
-                headers.append((b"x-request-id", name))
-            await send(message)
-
         endpoint = self._direct.get((scope["method"], scope["path"]))
         try:
-            await (self._inner if endpoint is None else endpoint)(scope, receive, sending)
+            await (self._inner if endpoint is None else endpoint)(scope, receive, send)
         finally:
-            self._over(scope, endpoint or scope.get("endpoint"), status, time.perf_counter() - began)
+            self._over(scope, endpoint or scope.get("endpoint"), scope["status"], time.perf_counter() - began)
+
+    def _name(self, scope: Scope) -> str:
+        """Return the name of a request: the one given, if it can be one."""
+        for name, value in scope["headers"]:
+            if name == b"x-request-id" and REQUEST_ID.fullmatch(value):
+                return str(value, "ascii")
+        return f"{self._start}-{next(self._count)}"
 
     def _over(self, scope: Scope, endpoint: Any, status: int, seconds: float) -> None:
         """Count a request that is over, and write its line in the log."""
@@ -158,7 +167,8 @@ class Endpoint:
             headers += [(b"content-type", kind), (b"content-length", b"%d" % len(content))]
         if call.unread:
             headers.append((b"connection", b"close"))
-        await send({"type": "http.response.start", "status": status, "headers": headers})
+        scope["status"] = status
+        await send({"type": "http.response.start", "status": status, "headers": safe(headers, scope)})
         await send({"type": "http.response.body", "body": content})
 
     async def _answer(self, call: Call) -> Any:
@@ -185,7 +195,7 @@ class Endpoint:
         caller, trouble = f"address {client[0] if client else ''}", None
         if site.keys is None:
             # A page in a browser on this machine could reach us under a name of its own; then it is not us who is addressed.
-            if not THIS_MACHINE.fullmatch(call.headers.get(b"host", b"").strip().lower()):
+            if not _is_this_machine(call.headers.get(b"host", b"")):
                 trouble = Refusal(
                     403, "forbidden", "without keys only requests to localhost, 127.0.0.1 or [::1] are answered: address the server so, or use keys"
                 )

@@ -14,7 +14,7 @@ from hcarec.serve.admission import Admission
 
 BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 """Seconds."""
-COUNTED_HERE = ("taken", "recommended")
+COUNTED_HERE = ("recommended",)
 GROWING = ("batches", "degraded", "ranked", "refused", "replays", "store_failures")
 """Figures of the service that only grow; `ranked` over `batches` is how many requests share a pass through the catalogue."""
 
@@ -28,7 +28,6 @@ class Metrics:
             "hcarec_request_seconds", "Requests and the time they took", ("method", "route", "status"), buckets=BUCKETS, registry=self.registry
         )
         self._parts = Histogram("hcarec_recommend_part_seconds", "Where the time of a recommendation goes", ("part",), buckets=BUCKETS, registry=self.registry)
-        self._events = Counter("hcarec_events_taken", "Events, by what was done with them", ("status",), registry=self.registry)
         self._answers = Counter("hcarec_recommendations", "Recommendations, by what they rest on", ("basis", "degraded"), registry=self.registry)
         self._refused = Counter("hcarec_refusals", "Requests refused, by reason", ("code",), registry=self.registry)
         in_flight = Gauge("hcarec_requests_in_flight", "Requests worked on now", ("kind",), registry=self.registry)
@@ -45,11 +44,6 @@ class Metrics:
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a request."""
         self._child(self._seconds, method, route, status).observe(seconds)
-
-    def taken(self, statuses: Iterable[str]) -> None:
-        """Count events."""
-        for status in statuses:
-            self._child(self._events, status).inc()
 
     def recommended(self, basis: str, degraded: bool, seconds: dict[str, float]) -> None:
         """Count a recommendation."""
@@ -89,10 +83,15 @@ class _Service(Collector):
 
 
 def _family(name: str, value: Any) -> Metric:
-    """Return a number as it is, a dictionary with its keys as labels, and a text as the label of a 1."""
+    """Return a number as it is, a dictionary with its keys as labels, and a text as the label of a 1; events have a name of their own."""
     words = name.replace("_", " ").capitalize()
-    if isinstance(value, str):
-        family: Any = GaugeMetricFamily(f"hcarec_{name}_info", words, labels=[name])
+    family: Any
+    if name == "taken":
+        family = CounterMetricFamily("hcarec_events_taken", "Events, by what was done with them", labels=["status"])
+        for status, number in value.items():
+            family.add_metric([status], float(number))
+    elif isinstance(value, str):
+        family = GaugeMetricFamily(f"hcarec_{name}_info", words, labels=[name])
         family.add_metric([value], 1.0)
     elif isinstance(value, dict):
         family = GaugeMetricFamily(f"hcarec_{name}", words, labels=["key"])

@@ -49,8 +49,7 @@ class Service:
         self._live, self._store, self._ranker, self._options, self._beside = live, store, ranker, options, beside
         self._aside, self._searching = Aside("aside"), Aside("search")
         self._warm: Serving | None = None
-        self._at_work = 0
-        self._closing = False
+        self._work = _Work()
         self._swapping = asyncio.Lock()
         self._taking, self._finding = (Deadline(seconds, _too_late(seconds)) for seconds in (options.take_wait_s, options.state_wait_s))
         self._taken: Counter[str] = Counter()
@@ -100,12 +99,13 @@ class Service:
         stamped = [stamp(event, now, self._options.max_skew_s) for event in events]
         if not stamped:
             return []
-        with self._working():
+        with self._work:
             answer = self._future()
             self._refuse_if_down()
             self._store.take(Take(stamped, answer, time.monotonic() + self._options.take_wait_s))
             taken: list[Taken] = await self._taking.add(answer)
-        self._taken.update(one.status for one in taken)
+        for one in taken:
+            self._taken[one.status] += 1
         return taken
 
     # -- recommending --------------------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ class Service:
         """Recommend; a user's own events are in the answer as soon as `take` has returned."""
         begin = time.perf_counter()
         asking.check(ask)
-        with self._working():
+        with self._work:
             known, degraded = await self._known(ask)
             asked = asking.understand(ask, known)
             state = time.perf_counter()
@@ -153,7 +153,7 @@ class Service:
     async def explain(self, ask: Ask, item: str | None = None) -> Explanation:
         """Explain why an item (by default the best one) is recommended after what is known of a user, a history or a visit."""
         asking.check(ask)
-        with self._working():
+        with self._work:
             serving = self._beside.pick(ask.model, self._live.serving)
             past = [one for one, _ in await self._past(ask)]
             if item is not None:
@@ -163,7 +163,7 @@ class Service:
     async def attention(self, ask: Ask, last: int = 30) -> Attention:
         """Return the attention at each of the last steps of what is known of a user, a history or a visit."""
         asking.check(ask)
-        with self._working():
+        with self._work:
             serving = self._beside.pick(ask.model, self._live.serving)
             past = await self._past(ask)
             return await self._aside.run(lambda: attention(serving, past, last))
@@ -177,13 +177,13 @@ class Service:
 
     async def similar(self, item: str, k: int = 20) -> list[Recommendation]:
         """Return the items whose vectors point in the most similar direction."""
-        with self._working():
+        with self._work:
             serving = self._live.serving
             return await self._aside.run(lambda: serving.similar(item, k))
 
     async def search(self, text: str, limit: int = 20) -> Found:
         """Find items by words of their names, or by id."""
-        with self._working():
+        with self._work:
             serving = self._live.serving
             return await self._searching.run(lambda: serving.names.search(text, limit))
 
@@ -195,7 +195,7 @@ class Service:
     def warm(self) -> None:
         """Make ready, in the background, what people ask for first who come to the page."""
         serving = self._live.serving
-        if self._warm is not serving and not self._closing:
+        if self._warm is not serving and not self._work.over:
             self._warm = serving
             self._searching.begin(lambda: serving.names.search("", 1))
             self._aside.begin(lambda: explain_history(serving.model, [serving.model.item_ids.text(0)]))
@@ -229,7 +229,7 @@ class Service:
     async def swap(self, model: Path) -> ModelInfo:
         """Let another model answer, once it is loaded, checked and warm; a bad one is refused with `ModelError` and the old one goes on."""
         async with self._swapping:
-            with self._working():
+            with self._work:
                 serving = await self._aside.run(lambda: Serving.load(Path(model), self._options.half_states))
 
                 def switch(live: Live) -> None:
@@ -261,7 +261,7 @@ class Service:
 
     def ready(self) -> str | None:
         """Return None if the service can do everything, else why not."""
-        if self._closing:
+        if self._work.over:
             return "the service is stopping"
         if not (self._store.is_alive() and self._ranker.is_alive()):
             return "a thread of the service has ended: restart it"
@@ -274,8 +274,8 @@ class Service:
 
     async def close(self) -> None:
         """Stop: refuse what is new, finish what was accepted, save the states, let go of the store."""
-        self._closing = True
-        while self._at_work:
+        self._work.over = True
+        while self._work.under_way:
             await asyncio.sleep(0.005)
         if self._store.lane is not None:
             await self._store.lane.close()
@@ -290,14 +290,8 @@ class Service:
     def _future(self) -> asyncio.Future[Any]:
         return asyncio.get_running_loop().create_future()
 
-    def _working(self) -> _Working:
-        """Count what is going on, so that `close` can wait for it."""
-        if self._closing:
-            raise Overloaded("the service is stopping: try again shortly", 1.0)
-        return _Working(self)
-
     async def _call(self, work: Callable[[Live], T], brief: bool = True) -> T:
-        with self._working():
+        with self._work:
             self._refuse_if_down()
             answer = self._future()
             self._store.inbox.put(Call(work, answer, brief))
@@ -312,17 +306,19 @@ def _open(address: str, options: ServiceOptions) -> Store:
     return open_store(address, options.verify_store, timeout=options.store_timeout_s, accept_less=options.accept_less, apart=options.store_apart)
 
 
-class _Working:
-    """One piece of work under way."""
+class _Work:
+    """Counts what is going on, so that `close` can wait for it; nothing more begins once it is `over`."""
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
+    def __init__(self) -> None:
+        self.under_way, self.over = 0, False
 
     def __enter__(self) -> None:
-        self._service._at_work += 1
+        if self.over:
+            raise Overloaded("the service is stopping: try again shortly", 1.0)
+        self.under_way += 1
 
     def __exit__(self, *_: object) -> None:
-        self._service._at_work -= 1
+        self.under_way -= 1
 
 
 def _too_late(seconds: float) -> Callable[[], Exception]:

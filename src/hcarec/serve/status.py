@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 import time
 from collections import deque
@@ -11,6 +12,9 @@ SHORTEST, FINENESS, N_CLASSES = 1e-5, 20.0, 320
 REMEMBERED_S, RATE_S = 60, 10
 """Seconds that percentiles and the rate are about."""
 SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+
+
+_BOUNDS = [SHORTEST * math.exp(place / FINENESS) for place in range(1, N_CLASSES)]
 
 
 class Second:
@@ -38,7 +42,7 @@ class Recent:
         if not self._seconds or self._seconds[-1].number != number:
             self._seconds.append(Second(number))
         second = self._seconds[-1]
-        place = min(max(0, int(math.log(max(seconds, SHORTEST) / SHORTEST) * FINENESS)), N_CLASSES - 1)
+        place = bisect.bisect_right(_BOUNDS, seconds)
         second.count += 1
         second.classes[place] = second.classes.get(place, 0) + 1
         if status in (429, 503):
