@@ -209,7 +209,7 @@ class Live:
         self.people.put(user, person)
         self.unsaved.pop(user, None)
         if person.row is not None and not saved:
-            self.unsaved[user] = Person(person.version, person.last_time, person.row, None, person.tail)
+            self.unsaved[user] = person if person.log is None else person._replace(log=None)
 
     # -- states --------------------------------------------------------------------------------------------------
 
