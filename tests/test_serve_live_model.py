@@ -182,7 +182,7 @@ class AgainstReplay(RuleBasedStateMachine):
         if known.person.items is not None:
             assert known.person.items.tolist() == items
         if isinstance(model, HCAGRU):
-            rows, _ = known.serving.advance([known.person.row], [np.array(known.person.tail, np.int32)])
+            rows, _ = known.serving.advance([known.person.row], [known.person.latest])
             found = known.serving.codec.decode(rows)
             state, interest = model.state_of(items)
             assert found.counts.tolist() == [len(items)]

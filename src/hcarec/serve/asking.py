@@ -40,7 +40,7 @@ def understand(ask: Ask, known: Known) -> Asked:
     serving, person = known
     history, visit = serving.known(ask.history or ()), serving.known(ask.visit)
     log = NOTHING if (whole := person.items) is None else whole
-    tail = np.array(person.tail, np.int32)
+    tail = person.latest
     before = serving.counts([person.row])[0] + len(tail) if serving.recurrent else len(log)
     basis = _basis(serving, before + len(history), len(visit))
     seen = np.unique(np.concatenate([log, history, visit])) if ask.hide_seen else NOTHING

@@ -8,10 +8,9 @@ any may read `people`.
 from __future__ import annotations
 
 import itertools
+from array import array
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from hcarec.serve.messages import Taken
 from hcarec.serve.options import ServiceOptions
@@ -188,11 +187,11 @@ class Live:
             row = self.serving.blank
         if replay or (row is None and (person.log is None or self.serving.recurrent)):
             return Person(version, last_time, None, None)
-        return Person(version, last_time, row, person.log, (*person.tail, *step))
+        return Person(version, last_time, row, person.log, person.tail + array("i", step).tobytes())
 
     def _shortened(self, people: dict[str, Person]) -> dict[str, Person]:
         """Return users with no more items to take in than there may be."""
-        longest = 0 if self.options.retains else LONGEST_TAIL
+        longest = 0 if self.options.retains else LONGEST_TAIL * array("i").itemsize
         long = {user: person for user, person in people.items() if len(person.tail) > longest}
         return people | self._settled(long) if long else people
 
@@ -202,7 +201,7 @@ class Live:
             return {}
         if not self.serving.recurrent:
             return {user: person.settled(None) for user, person in people.items()}
-        rows, _ = self.serving.advance([person.row for person in people.values()], [np.array(person.tail, np.int32) for person in people.values()])
+        rows, _ = self.serving.advance([person.row for person in people.values()], [person.latest for person in people.values()])
         return {user: person.settled(row) for (user, person), row in zip(people.items(), rows, strict=True)}
 
     def _hold(self, user: str, person: Person, saved: bool) -> None:
@@ -263,7 +262,7 @@ class Live:
             return NOBODY
         log = self.serving.known([event.item for event in history.events])
         if history.version == person.version and person.row is not None:
-            return person._replace(log=log[: len(log) - len(person.tail)])
+            return person._replace(log=log[: len(log) - len(person.latest)])
         if history.version == person.version:
             return Person(person.version, person.last_time, None, log)
         return Person(history.version, max((event.time for event in history.events), default=None), None, log)  # another server was here
