@@ -195,7 +195,8 @@ def _overload(over: dict[str, Any], goal: float) -> list[str]:
         f"Overload. Loads of the third case were tried one after the other, with a p99 of {goal:.0f} ms and nothing refused to be held: {tried}.",
         f"{'Held' if over['held']['held'] else 'None was; the first counts'}: {over['held_rate']:,.0f} a second, p99 {held_p99:.0f} ms.",
         f"Of twice as many it answers {twice['answered_per_second']:,.0f} a second with a p99 of {twice['latency_ms']['p99']:.0f} ms,",
-        f"{over['p99_ratio']:.1f} times as long, and refuses {_not_answered(twice):,} of {twice['requests']:,} with 503 and Retry-After.",
+        f"{over['p99_ratio']:.1f} times as long and {twice['latency_ms']['p99'] / goal:.1f} times the {goal:.0f} ms asked for, and refuses "
+        f"{_not_answered(twice):,} of {twice['requests']:,} with 503 and Retry-After.",
         f"Memory: {over['memory_mib_before']:.0f} MiB before, {over['memory_mib_during']:.0f} at most. "
         f"A second later, at the former load: p99 {after_p99:.0f} ms, {_not_answered(over['after'])} refused.",
     ]
@@ -206,7 +207,8 @@ def _long(long: dict[str, Any]) -> list[str]:
     memory, p99, growth = long["memory_mib"], long["latency_ms"]["p99"], long["mib_a_minute_in_second_half"]
     return [
         f"{long['seconds'] / 60:.0f} minutes at {long['rate']:,.0f} a second{known}: {_not_answered(long)} of {long['requests']:,} not answered, p99",
-        f"{p99:.0f} ms; memory {memory[0]:.0f} to {memory[-1]:.0f} MiB, {growth:+.2f} MiB a minute in the second half.",
+        f"{p99:.0f} ms; memory {memory[0]:.0f} MiB at the beginning, {memory[len(memory) // 10]:.0f} after a tenth of the time, "
+        f"{memory[len(memory) // 2]:.0f} after half of it, {memory[-1]:.0f} at the end: {growth:+.2f} MiB a minute in the second half.",
     ]
 
 
