@@ -15,8 +15,10 @@ from hcarec.serve.admission import Admission
 BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 """Seconds."""
 COUNTED_HERE = ("recommended",)
-GROWING = ("batches", "degraded", "ranked", "refused", "replays", "store_failures")
+GROWING = ("batches", "degraded", "ranked", "refused", "replays", "store_failures", "taken")
 """Figures of the service that only grow; `ranked` over `batches` is how many requests share a pass through the catalogue."""
+NAMED = {"taken": ("events_taken", "status")}
+"""Figures that have another name outside, and what their keys are."""
 
 
 class Metrics:
@@ -82,23 +84,18 @@ class _Service(Collector):
                 yield _family(name, value)
 
 
-def _family(name: str, value: Any) -> Metric:
-    """Return a number as it is, a dictionary with its keys as labels, and a text as the label of a 1; events have a name of their own."""
-    words = name.replace("_", " ").capitalize()
+def _family(figure: str, value: Any) -> Metric:
+    """Return a number as it is, a dictionary with its keys as labels, and a text as the label of a 1."""
+    name, label = NAMED.get(figure, (figure, "key"))
+    words, kind = name.replace("_", " ").capitalize(), CounterMetricFamily if figure in GROWING else GaugeMetricFamily
     family: Any
-    if name == "taken":
-        family = CounterMetricFamily("hcarec_events_taken", "Events, by what was done with them", labels=["status"])
-        for status, number in value.items():
-            family.add_metric([status], float(number))
-    elif isinstance(value, str):
+    if isinstance(value, str):
         family = GaugeMetricFamily(f"hcarec_{name}_info", words, labels=[name])
         family.add_metric([value], 1.0)
     elif isinstance(value, dict):
-        family = GaugeMetricFamily(f"hcarec_{name}", words, labels=["key"])
+        family = kind(f"hcarec_{name}", words, labels=[label])
         for key, number in value.items():
             family.add_metric([str(key)], float(number))
-    elif name in GROWING:
-        family = CounterMetricFamily(f"hcarec_{name}", words, value=float(value))
     else:
-        family = GaugeMetricFamily(f"hcarec_{name}", words, value=float(value))
+        family = kind(f"hcarec_{name}", words, value=float(value))
     return family
