@@ -17,8 +17,9 @@ import numpy as np
 
 from open_loop import TICK_S, percentiles
 
-QUIET_S, QUIET_MS = 3.0, 1.0
-"""The machine is quiet when, for so long, it kept an arrival waiting for less than so many milliseconds, 99 times of 100."""
+QUIET_S, QUIET_SHARE = 3.0, 0.003
+"""The machine is quiet when others took less than this share of all its cores, kept busy for so long: they take nothing from one that sleeps."""
+SPIN = "import time; end = time.monotonic() + float(__import__('sys').argv[1])\nwhile time.monotonic() < end: pass"
 
 
 @contextlib.contextmanager
@@ -36,12 +37,13 @@ def bystander() -> Iterator[dict[str, Any]]:
 
 
 def wait_for_quiet(tries: int) -> float:
-    """Wait until the machine is quick, but not for ever; return for how long."""
-    begin = time.monotonic()
+    """Wait until the host leaves the machine alone, but not for ever; return for how long."""
+    begin, cores = time.monotonic(), os.cpu_count() or 1
     for _ in range(tries):
-        with bystander() as machine:
-            time.sleep(QUIET_S)
-        if machine["wait_p99_ms"] < QUIET_MS:
+        stolen = stolen_s()
+        for one in [subprocess.Popen([sys.executable, "-c", SPIN, str(QUIET_S)]) for _ in range(cores)]:
+            one.wait()
+        if stolen_s() - stolen < QUIET_SHARE * QUIET_S * cores:
             break
     return time.monotonic() - begin
 

@@ -55,7 +55,7 @@ def make_app(site: Site) -> ASGIApp:
 def shedding(site: Site) -> Shedding:
     """Return what refuses requests before the application sees them: those which `Watch` hands to an endpoint directly, and which wait for something."""
     paths = {(one.method, one.path): _admission(site, one) for one in OPERATIONS if one.counted and "{" not in one.path}
-    return Shedding(paths, site.metrics, site.recent, site.log, SAFE_HEADERS)
+    return Shedding(paths, site.late, site.metrics, site.recent, site.log, SAFE_HEADERS)
 
 
 def _admission(site: Site, operation: Operation) -> Admission:

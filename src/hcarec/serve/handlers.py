@@ -17,6 +17,7 @@ from hcarec.serve.admission import Admission
 from hcarec.serve.call import Call
 from hcarec.serve.errors_http import Refusal
 from hcarec.serve.keys import Keys
+from hcarec.serve.lateness import Lateness
 from hcarec.serve.limits import Limits, Rates
 from hcarec.serve.logs import Log, iso
 from hcarec.serve.metrics import Metrics
@@ -44,12 +45,13 @@ class Site:
     openapi: bytes = b"{}"
     page: dict[str, PageFile] = field(default_factory=read_page)
     recent: Recent = field(default_factory=Recent)
+    late: Lateness = field(default_factory=Lateness)
 
     def __post_init__(self) -> None:
         self.rates = Rates(self.limits.rate)
         self.asks = Admission(self.limits.in_flight, self.limits.slow_ms / 1000)
         self.events = Admission(self.limits.in_flight, self.limits.slow_events_ms / 1000)
-        self.metrics = Metrics(self.service.figures, {"asks": self.asks, "events": self.events})
+        self.metrics = Metrics(self.service.figures, {"asks": self.asks, "events": self.events}, self.late)
 
 
 class Text(NamedTuple):

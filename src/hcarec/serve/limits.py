@@ -26,9 +26,10 @@ class Limits:
     in_flight: int = 256
     """Requests worked on at once at most; more are answered 503."""
     slow_ms: float = 12.0
-    """While half of the requests other than events take longer than this, fewer are worked on at once, down to 12: the rest is answered 503 at once."""
-    slow_events_ms: float = 30.0
-    """The same for events: a list can be done without, an event that nobody sends again is lost."""
+    """While half of the requests other than events take longer than this, the time until they are read included, fewer are worked on at once, down to 12:
+    the rest is answered 503 at once."""
+    slow_events_ms: float = 10.0
+    """The same for events, which take far less time than this as long as there is any: a list can be done without, an event that nobody sends again is lost."""
     connections: int = 2048
     """Connections at once; more are answered 503 and closed."""
     receive_seconds: float = 10.0

@@ -11,6 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from hcarec.serve.admission import Admission
+from hcarec.serve.lateness import Lateness
 
 BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 """Seconds."""
@@ -22,9 +23,9 @@ NAMED = {"taken": ("events_taken", "status")}
 
 
 class Metrics:
-    """The figures of one server; `figures` and `admissions` are asked for when somebody looks."""
+    """The figures of one server; `figures`, `admissions` and `late` are asked for when somebody looks."""
 
-    def __init__(self, figures: Callable[[], dict[str, Any]], admissions: Mapping[str, Admission]) -> None:
+    def __init__(self, figures: Callable[[], dict[str, Any]], admissions: Mapping[str, Admission], late: Lateness) -> None:
         self.registry = CollectorRegistry()
         self._seconds = Histogram(
             "hcarec_request_seconds", "Requests and the time they took", ("method", "route", "status"), buckets=BUCKETS, registry=self.registry
@@ -37,6 +38,8 @@ class Metrics:
         for kind, admission in admissions.items():
             in_flight.labels(kind).set_function(partial(getattr, admission, "under_way"))
             let_in.labels(kind).set_function(partial(getattr, admission, "limit"))
+        waiting = Gauge("hcarec_requests_unread_seconds", "How long requests wait until they are read, as of now", registry=self.registry)
+        waiting.set_function(partial(getattr, late, "seconds"))
         self.registry.register(_Service(figures))
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
