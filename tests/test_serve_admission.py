@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from hcarec.serve.admission import HIGHER, JUDGED, LEAST, Admission
 from hcarec.serve.keys import make
 from hcarec.serve.limits import Limits
 from http_server import Running, small_model
+from raw_http import answers, connect, request
 
 EVENT = json.dumps({"user": "someone", "item": "i01"}).encode()
 
@@ -76,29 +76,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(folder: Path, tmp_path: Path) -> Iterator[Running]:
     with Running(folder / "model", tmp_path / "store.sqlite", limits=Limits(rate=0, in_flight=2)) as running:
         yield running
-
-
-def request(path: str, body: bytes | None = None, *more: str) -> bytes:
-    lines = [f"{'GET' if body is None else 'POST'} {path} HTTP/1.1", "Host: 127.0.0.1", *more]
-    if body is not None:
-        lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
-    return "\r\n".join([*lines, "", ""]).encode() + (body or b"")
-
-
-def answers(connection: socket.socket, n: int) -> list[tuple[int, dict[str, str], bytes]]:
-    """Read so many answers: status, headers, body."""
-    connection.settimeout(20)
-    stream = connection.makefile("rb")
-    found = []
-    for _ in range(n):
-        status = int(stream.readline().split()[1])
-        headers = dict(line.decode().strip().split(": ", 1) for line in iter(stream.readline, b"\r\n"))
-        found.append((status, headers, stream.read(int(headers["content-length"]))))
-    return found
-
-
-def connect(server: Running) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", server.port), timeout=20)
 
 
 def under_way(server: Running) -> int:

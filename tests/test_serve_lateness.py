@@ -14,7 +14,7 @@ from hcarec.serve.admission import Admission
 from hcarec.serve.lateness import IDLE_LOOKS, LOOK_EVERY_S, Lateness
 from hcarec.serve.logs import Log
 from hcarec.serve.metrics import Metrics
-from hcarec.serve.shedding import LET_IN, Shedding
+from hcarec.serve.shedding import LET_IN, Gate, Shedding
 from hcarec.serve.status import Recent
 
 
@@ -82,7 +82,8 @@ def test_a_loop_that_is_held_up_is_seen() -> None:
 def test_a_request_has_begun_when_it_came_not_when_it_was_read(loop: Loop) -> None:
     late, admission, log = Lateness(), Admission(2, slow_s=1.0), Log("errors", io.BytesIO())
     metrics = Metrics(dict, {"events": admission}, late)
-    shedding = Shedding({("POST", "/v1/events"): admission}, late, metrics, Recent(), log, ())
+    gate = Gate("POST", "/v1/events", admission, late, metrics, Recent(), log)
+    shedding = Shedding({("POST", "/v1/events"): gate}, ())
     scopes: list[dict[str, Any]] = [{"method": "POST", "raw_path": b"/v1/events"} for _ in range(3)]
     assert shedding(scopes[0]) is None
     loop.turn(40.0)

@@ -8,6 +8,7 @@ import re
 import secrets
 import time
 import traceback
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -17,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hcarec.serve import handlers
 from hcarec.serve.admission import Admission
@@ -26,7 +27,7 @@ from hcarec.serve.errors_http import Refusal, refusal
 from hcarec.serve.handlers import Site, Text
 from hcarec.serve.openapi import document
 from hcarec.serve.operations import OPERATIONS, Operation
-from hcarec.serve.shedding import LET_IN, Shedding, too_many
+from hcarec.serve.shedding import LET_IN, Gate, too_many
 
 SAFE_HEADERS = (
     (b"cache-control", b"no-store"),
@@ -41,7 +42,7 @@ JSON = b"application/json"
 METHODS = frozenset({"GET", "HEAD", "POST", "DELETE"})
 
 
-def make_app(site: Site) -> ASGIApp:
+def make_app(site: Site) -> Watch:
     """Return the application."""
     site.openapi = msgspec.json.encode(document(site.limits, site.keys is not None))
     register_url_convertor("anything", Anything())
@@ -52,10 +53,10 @@ def make_app(site: Site) -> ASGIApp:
     return Watch(site, inner, {(one.operation.method, one.operation.path): one for one in endpoints if "{" not in one.operation.path})
 
 
-def shedding(site: Site) -> Shedding:
-    """Return what refuses requests before the application sees them: those which `Watch` hands to an endpoint directly, and which wait for something."""
-    paths = {(one.method, one.path): _admission(site, one) for one in OPERATIONS if one.counted and "{" not in one.path}
-    return Shedding(paths, site.late, site.metrics, site.recent, site.log, SAFE_HEADERS)
+def gates(site: Site) -> dict[tuple[str, str], Gate]:
+    """Return what lets requests in before the application sees them: those which `Watch` hands to an endpoint directly, and which wait for something."""
+    counted = [one for one in OPERATIONS if one.counted and "{" not in one.path]
+    return {(one.method, one.path): Gate(one.method, one.path, _admission(site, one), site.late, site.metrics, site.recent, site.log) for one in counted}
 
 
 def _admission(site: Site, operation: Operation) -> Admission:
@@ -102,39 +103,36 @@ class Watch:
     """
 
     def __init__(self, site: Site, inner: ASGIApp, direct: dict[tuple[str, str], Endpoint]) -> None:
-        self._site, self._inner, self._direct = site, inner, direct
+        self._site, self._inner, self.direct = site, inner, direct
         self._start, self._count = secrets.token_hex(4), itertools.count(1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._inner(scope, receive, send)
         began = time.perf_counter()
-        scope["request_id"], scope["status"] = self._name(scope), 0
+        scope["request_id"], scope["status"] = self.name(dict(scope["headers"]).get(b"x-request-id")), 0
         # Routes see the path as it was sent: decoded, a slash inside an id would look like one between two ids.
         scope["path"] = scope["raw_path"].partition(b"?")[0].decode("latin-1")
-        endpoint = self._direct.get((scope["method"], scope["path"]))
+        endpoint = self.direct.get((scope["method"], scope["path"]))
         try:
             await (self._inner if endpoint is None else endpoint)(scope, receive, send)
         finally:
-            self._over(scope, endpoint or scope.get("endpoint"), scope["status"], time.perf_counter() - began)
+            self.over(scope["method"], endpoint or scope.get("endpoint"), scope["request_id"], scope["status"], time.perf_counter() - began)
 
-    def _name(self, scope: Scope) -> str:
+    def name(self, given: bytes | None) -> str:
         """Return the name of a request: the one given, if it can be one."""
-        for name, value in scope["headers"]:
-            if name == b"x-request-id" and REQUEST_ID.fullmatch(value):
-                return str(value, "ascii")
-        return f"{self._start}-{next(self._count)}"
+        return str(given, "ascii") if given is not None and REQUEST_ID.fullmatch(given) else f"{self._start}-{next(self._count)}"
 
-    def _over(self, scope: Scope, endpoint: Any, status: int, seconds: float) -> None:
+    def over(self, method: str, endpoint: Any, name: str, status: int, seconds: float) -> None:
         """Count a request that is over, and write its line in the log."""
         site, known = self._site, isinstance(endpoint, Endpoint)
         route = endpoint.operation.path if known else "other"
-        method = scope["method"] if scope["method"] in METHODS else "other"
+        method = method if method in METHODS else "other"
         site.metrics.request(method, route, status, seconds)
         if known and endpoint.operation.counted:
             site.recent.request(status, seconds)
         if site.log.requests or status >= 500 or not status:
-            site.log.line("request", id=scope["request_id"], method=method, route=route, status=status, seconds=round(seconds, 6))
+            site.log.line("request", id=name, method=method, route=route, status=status, seconds=round(seconds, 6))
 
 
 class Endpoint:
@@ -146,35 +144,47 @@ class Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         call = Call(scope, receive, self._site.limits)
-        kind, status, began = JSON, 200, scope.get(LET_IN)
-        headers: list[tuple[bytes, bytes]] = []
         try:
-            answer = await self._answer(call)
-            if isinstance(answer, Text):
-                content, kind, headers, status = answer.content, answer.kind, list(answer.headers), answer.status
-            else:
-                content = msgspec.json.encode(answer)
+            text = self.written(await self._answer(call))
         except Exception as error:
-            refused = refusal(error)
-            status, content, headers = refused.status, refused.body(), refused.headers
-            self._site.metrics.refused(refused.code)
-            if status >= 500:
-                self._note(call, error, status)
+            text = self.refused(scope["request_id"], error)
         finally:
-            if began is not None:
-                self._admission.leave(time.perf_counter() - began)
-        if status != 304:
-            headers += [(b"content-type", kind), (b"content-length", b"%d" % len(content))]
+            if LET_IN in scope:
+                self.leave(time.perf_counter() - scope[LET_IN])
+        for message in self.messages(call, text):
+            await send(message)
+
+    def leave(self, seconds: float) -> None:
+        """Tell who let a request in that it is done, and how long it took."""
+        self._admission.leave(seconds)
+
+    def written(self, answer: Any) -> Text:
+        """Return an answer as it is sent."""
+        return answer if isinstance(answer, Text) else Text(msgspec.json.encode(answer), JSON)
+
+    def refused(self, name: str, error: Exception) -> Text:
+        """Return what is sent instead of an answer; count it, and note what went wrong here."""
+        said = refusal(error)
+        self._site.metrics.refused(said.code)
+        if said.status >= 500:
+            self._note(name, error, said.status)
+        return Text(said.body(), JSON, tuple(said.headers), said.status)
+
+    def messages(self, call: Call, text: Text) -> tuple[Message, Message]:
+        """Return an answer as ASGI has it."""
+        headers = list(text.headers)
+        if text.status != 304:
+            headers += [(b"content-type", text.kind), (b"content-length", b"%d" % len(text.content))]
         if call.unread:
             headers.append((b"connection", b"close"))
-        scope["status"] = status
-        await send({"type": "http.response.start", "status": status, "headers": safe(headers, scope)})
-        await send({"type": "http.response.body", "body": content})
+        call.scope["status"] = text.status
+        start = {"type": "http.response.start", "status": text.status, "headers": safe(headers, call.scope)}
+        return start, {"type": "http.response.body", "body": text.content}
 
     async def _answer(self, call: Call) -> Any:
         site, one = self._site, self.operation
         call.check_headers()
-        self._admit(call)
+        self.admit(call.headers, call.scope.get("client"))
         body = await call.body() if one.body is not None else b""
         if not one.counted or LET_IN in call.scope:
             return await self._handler(site, call, body)
@@ -184,23 +194,22 @@ class Endpoint:
         try:
             return await self._handler(site, call, body)
         finally:
-            self._admission.leave(time.perf_counter() - began)
+            self.leave(time.perf_counter() - began)
 
-    def _admit(self, call: Call) -> None:
+    def admit(self, headers: Mapping[bytes, bytes], client: tuple[str, int] | None) -> None:
         """Refuse who may not ask this, or asks too often."""
         site, need = self._site, self.operation.scope
         if need is None:
             return
-        client = call.scope.get("client")
         caller, trouble = f"address {client[0] if client else ''}", None
         if site.keys is None:
             # A page in a browser on this machine could reach us under a name of its own; then it is not us who is addressed.
-            if not _is_this_machine(call.headers.get(b"host", b"")):
+            if not _is_this_machine(headers.get(b"host", b"")):
                 trouble = Refusal(
                     403, "forbidden", "without keys only requests to localhost, 127.0.0.1 or [::1] are answered: address the server so, or use keys"
                 )
         else:
-            word, _, given = call.headers.get(b"authorization", b"").partition(b" ")
+            word, _, given = headers.get(b"authorization", b"").partition(b" ")
             key = site.keys.find(given.strip()) if word.lower() == b"bearer" else None
             if site.keys.trouble is not None:
                 site.log.line("keys not read", error=site.keys.trouble)
@@ -217,9 +226,9 @@ class Endpoint:
         if trouble:
             raise trouble
 
-    def _note(self, call: Call, error: Exception, status: int) -> None:
+    def _note(self, name: str, error: Exception, status: int) -> None:
         """Write what happened to the log, in full for what nobody foresaw."""
-        fields: dict[str, Any] = {"id": call.scope["request_id"], "route": self.operation.path, "status": status, "error": type(error).__name__}
+        fields: dict[str, Any] = {"id": name, "route": self.operation.path, "status": status, "error": type(error).__name__}
         if status == 500:
             fields["trace"] = "".join(traceback.format_exception(error))
         elif not isinstance(error, Refusal):

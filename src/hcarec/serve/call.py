@@ -17,9 +17,9 @@ T = TypeVar("T")
 
 
 class Call:
-    """A request on its way in."""
+    """A request on its way in; `receive` is for one whose body is still to be read."""
 
-    def __init__(self, scope: Scope, receive: Receive, limits: Limits) -> None:
+    def __init__(self, scope: Scope, receive: Receive | None, limits: Limits) -> None:
         self.scope, self._receive, self._limits = scope, receive, limits
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.unread = b"content-length" in self.headers or b"transfer-encoding" in self.headers
@@ -32,14 +32,19 @@ class Call:
         if size > self._limits.header_bytes:
             raise Refusal(431, "too_large", f"the headers have more than {self._limits.header_bytes} bytes")
 
-    async def body(self) -> bytes:
-        """Read the body; one that is too large is refused before it is read."""
+    def check_body(self, size: int = 0) -> None:
+        """Refuse a body that is not JSON, or too large by what the headers say or by what has come of it."""
         kind = self.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         if kind != b"application/json":
             raise Refusal(415, "unsupported_media_type", "send JSON, and say so with the header Content-Type: application/json")
         length = self.headers.get(b"content-length", b"0")
-        if not length.isdigit() or int(length[:20]) > self._limits.body_bytes:
-            raise self._too_large()
+        if not length.isdigit() or int(length[:20]) > self._limits.body_bytes or size > self._limits.body_bytes:
+            raise Refusal(413, "too_large", f"the body has more than {self._limits.body_bytes} bytes: send less at once")
+
+    async def body(self) -> bytes:
+        """Read the body; one that is too large is refused before it is read."""
+        assert self._receive is not None
+        self.check_body()
         parts, size = [], 0
         while True:
             message = await self._receive()
@@ -49,14 +54,10 @@ class Call:
                 raise Refusal(400, "bad_request", "the connection was closed before the body was whole")
             parts.append(message.get("body", b""))
             size += len(parts[-1])
-            if size > self._limits.body_bytes:
-                raise self._too_large()
+            self.check_body(size)
             if not message.get("more_body", False):
                 self.unread = False
                 return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    def _too_large(self) -> Refusal:
-        return Refusal(413, "too_large", f"the body has more than {self._limits.body_bytes} bytes: send less at once")
 
     def id_in_path(self, what: str) -> str:
         """Return an id from the path, strictly: bytes that are no UTF-8 are refused, an encoded slash belongs to the id."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ from hcarec.serve.keys import Keys
 from hcarec.serve.lateness import Lateness
 from hcarec.serve.limits import Limits, Rates
 from hcarec.serve.logs import Log, iso
+from hcarec.serve.messages import NewEvent, Taken
 from hcarec.serve.metrics import Metrics
 from hcarec.serve.page_files import INDEX, PageFile, read_page
 from hcarec.serve.search import Item
@@ -69,8 +70,21 @@ _look, _named = msgspec.json.Decoder(schemas.Look), msgspec.json.Decoder(schemas
 
 async def take(site: Site, call: Call, body: bytes) -> answers.TakenEvents:
     """Take in events."""
-    taken = await site.service.take([event.message() for event in schemas.read_events(body)])
-    return answers.TakenEvents([answers.TakenEvent(one.status, iso(one.time), one.time_corrected) for one in taken])
+    return taken(await site.service.take(_events(body)))
+
+
+def begin_take(site: Site, body: bytes, answer: Callable[[list[Taken] | Exception], None]) -> None:
+    """Begin to take in events; `answer` will be told what was done with each, or why that failed."""
+    site.service.begin_take(_events(body), answer)
+
+
+def _events(body: bytes) -> list[NewEvent]:
+    return [event.message() for event in schemas.read_events(body)]
+
+
+def taken(events: Sequence[Taken]) -> answers.TakenEvents:
+    """Return the answer about events that were taken in."""
+    return answers.TakenEvents([answers.TakenEvent(one.status, iso(one.time), one.time_corrected) for one in events])
 
 
 async def recommend(site: Site, call: Call, body: bytes) -> answers.Recommended:

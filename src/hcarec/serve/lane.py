@@ -6,11 +6,12 @@ A thread would have to wait for the interpreter again and again while the loop r
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from hcarec.serve.inbox import Inbox
 from hcarec.serve.live import LONGEST_TAIL, Live, Sent
@@ -21,6 +22,7 @@ from hcarec.serve.stores.apart import ApartStore, result
 from hcarec.serve.stores.errors import StoreDamaged, StoreError
 from hcarec.serve.stores.line import Line, Message, pack
 
+logger = logging.getLogger("hcarec.serve")
 GROUP_SHARED = 16
 """So many events cost about as much as one."""
 LARGEST = 1 << 16
@@ -28,27 +30,40 @@ LARGEST = 1 << 16
 that a state would have to be moved here and now."""
 
 
+class Waiting(Protocol):
+    """Who waits for a value or an exception: a future, or what does the same for less."""
+
+    def done(self) -> bool: ...
+
+    def set_result(self, found: Any, /) -> None: ...
+
+    def set_exception(self, error: Any, /) -> None: ...
+
+
 class Take(NamedTuple):
     """Events of one caller; not begun after `deadline`."""
 
     events: Sequence[Stamped]
-    answer: asyncio.Future[Any]
+    answer: Waiting
     deadline: float
 
 
-Result = tuple["asyncio.Future[Any]", Any]
-"""A future, and the value or the exception that it is to get."""
+Result = tuple[Waiting, Any]
+"""Who waits, and the value or the exception that it is to get."""
 
 
 def settle(results: Sequence[Result]) -> None:
-    """Give futures what they wait for."""
+    """Give all what they wait for."""
     for answer, found in results:
         if answer.done():  # given up meanwhile
             continue
-        if isinstance(found, BaseException):
-            answer.set_exception(found)
-        else:
-            answer.set_result(found)
+        try:
+            if isinstance(found, BaseException):
+                answer.set_exception(found)
+            else:
+                answer.set_result(found)
+        except Exception:  # which must not keep the others waiting
+            logger.exception("an answer could not be given")
 
 
 def split(results: Sequence[Any], takes: Sequence[Take]) -> list[Any]:

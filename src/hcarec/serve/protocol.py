@@ -10,20 +10,24 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from hcarec.serve.errors_http import Refusal
+from hcarec.serve.heads import Heads, Known
 from hcarec.serve.limits import Limits
+from hcarec.serve.one_piece import OnePiece
+from hcarec.serve.short_way import ShortWay
 
 
-def guarded(limits: Limits, refused: Callable[[str], None], let_in: Callable[[Any], Refusal | None]) -> type[asyncio.Protocol]:
+def guarded(limits: Limits, refused: Callable[[str], None], let_in: Callable[[Any], Refusal | None], short_way: ShortWay) -> type[asyncio.Protocol]:
     """Return the protocol with limits; `refused` is told the code of what it turns away by itself.
 
     `let_in` is asked, by its scope, about every request that has come in one piece; what it refuses never reaches the application,
-    for which there would be no time.
+    for which there would be no time. Those whose heads lead to it are left to the `short_way`.
     """
 
     class Guarded(GuardedProtocol):
         pass
 
     Guarded.limits, Guarded.refused, Guarded.let_in = limits, staticmethod(refused), staticmethod(let_in)
+    Guarded.short_way, Guarded.heads = short_way, Heads()
     return Guarded
 
 
@@ -33,6 +37,10 @@ class GuardedProtocol(HttpToolsProtocol):
     limits: Limits
     refused: Callable[[str], None]
     let_in: Callable[[Any], Refusal | None]
+    short_way: ShortWay
+    heads: Heads
+    _piece: bytes | None = None
+    """What has just come in, if it begins with a request."""
     _held: tuple[RequestResponseCycle, Any] | None = None
     """A request whose headers are there, until it is known whether the rest has come with them."""
     _reading: TimerHandle | None = None
@@ -59,7 +67,13 @@ class GuardedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Take in bytes, and count those of headers that do not end; the application checks those that have."""
         self._begun = False
+        between = self._is_between()
+        if between and (found := self.heads.find(data)) is not None:
+            self._begin_known(*found)
+            return
+        self._piece = data if between else None
         super().data_received(data)
+        self._piece = None
         if self._held is not None:
             self._begin_held()
         if self.transport.is_closing():
@@ -70,6 +84,46 @@ class GuardedProtocol(HttpToolsProtocol):
             self._turn_away(Refusal(431, "too_large", f"the headers have more than {self.limits.header_bytes} bytes"))
         elif self._reading is None and self._more_must_come():  # most requests come in one piece, and need no clock
             self._read_in_time()
+
+    def _is_between(self) -> bool:
+        """Say whether the next byte is the first of a request, and all those before it are answered."""
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is None:
+            return not self._header_bytes
+        return cycle.response_complete and not (self._in_headers or cycle.more_body or self.transport.is_closing())
+
+    def _begin_known(self, known: Known, body: bytes) -> None:
+        """Begin a request that has come in one piece, and whose head needs no parsing."""
+        self._unset_keepalive_if_required()
+        self._stop_reading_clock()
+        self._in_headers = False
+        if known.more is not None and not self.flow.write_paused:
+            self.short_way(self, known.more, body)
+            return
+        scope = known.scope | {"server": self.server, "client": self.client, "scheme": self.scheme, "state": self.app_state.copy()}
+        self.cycle = RequestResponseCycle(
+            scope=scope,  # type: ignore[arg-type]
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=self.access_log,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=False,
+            keep_alive=True,
+            on_response=self.on_response_complete,
+        )
+        self.cycle.body += body
+        self.cycle.more_body = False
+        self.cycle.message_event.set()
+        self._decide(self.cycle, self.app)
+
+    def _decide(self, cycle: RequestResponseCycle, app: Any) -> None:
+        """Refuse a whole request, or let the application answer it."""
+        refusal = self.let_in(cycle.scope)
+        if refusal is None or not self._refuse(cycle, refusal):
+            self._start_asgi_task(cycle, app)
 
     def _more_must_come(self) -> bool:
         if self._in_headers or self.cycle is None:
@@ -96,9 +150,12 @@ class GuardedProtocol(HttpToolsProtocol):
         super().on_message_complete()
         self._stop_reading_clock()
         if self._held is not None:
-            refusal = self.let_in(self._held[0].scope)
-            if refusal is None or not self._refuse_held(refusal):
-                self._begin_held()
+            if self._piece is not None:
+                scope: Any = self._held[0].scope
+                self.heads.learn(self._piece, scope, self.short_way.leads(scope))
+                self._piece = None
+            (cycle, app), self._held = self._held, None
+            self._decide(cycle, app)
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP."""
@@ -133,14 +190,12 @@ class GuardedProtocol(HttpToolsProtocol):
         (cycle, app), self._held = self._held, None
         super()._start_asgi_task(cycle, app)
 
-    def _refuse_held(self, refusal: Refusal) -> bool:
+    def _refuse(self, cycle: RequestResponseCycle, refusal: Refusal) -> bool:
         """Answer at once, if that is possible; say whether it was."""
-        assert self._held is not None
         body = refusal.body()
         headers = [*refusal.headers, (b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-        sent = OnePiece(self._held[0]).sent({"status": refusal.status, "headers": headers}, {"body": body})
+        sent = OnePiece(cycle).sent({"status": refusal.status, "headers": headers}, {"body": body})
         if sent:
-            self._held = None
             self.refused(refusal.code)
         return sent
 
@@ -178,44 +233,3 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._writing is not None:
             self._writing.cancel()
             self._writing = None
-
-
-class OnePiece:
-    """Sends the head of an answer together with its body: two writes would wake the reader twice. What is not so plain is left to uvicorn."""
-
-    def __init__(self, cycle: RequestResponseCycle) -> None:
-        self._cycle = cycle
-        self._start: Any = None
-
-    async def __call__(self, message: Any) -> None:
-        """Take a message of ASGI."""
-        if message["type"] == "http.response.start" and self._start is None:
-            self._start = message
-            return
-        start, self._start = self._start, None
-        if start is None or not self.sent(start, message):
-            for one in (start, message) if start is not None else (message,):
-                await RequestResponseCycle.send(self._cycle, one)
-
-    def sent(self, start: Any, message: Any) -> bool:
-        """Send a whole answer, if it is one and the reader keeps up; say whether it was."""
-        cycle, body, headers = self._cycle, message.get("body", b""), start["headers"]
-        whole = not message.get("more_body") and (b"content-length", b"%d" % len(body)) in headers
-        if not whole or cycle.disconnected or cycle.flow.write_paused or cycle.response_started or cycle.scope["method"] == "HEAD":
-            return False
-        lines = [b"%s: %s\r\n" % pair for pair in (*cycle.default_headers, *headers)]
-        cycle.keep_alive = cycle.keep_alive and (b"connection", b"close") not in headers
-        if not cycle.keep_alive and (b"connection", b"close") not in headers:
-            lines.append(b"connection: close\r\n")
-        head = b"".join(lines)
-        if head.count(b"\n") != len(lines):
-            return False  # a header that breaks a line; uvicorn says so
-        cycle.waiting_for_100_continue = False
-        cycle.response_started = cycle.response_complete = True
-        cycle.transport.write(b"".join((STATUS_LINE[start["status"]], head, b"\r\n", body)))
-        cycle.message_event.set()
-        cycle.__dict__.pop("send", None)  # which holds the cycle: neither would be let go of before the garbage is collected
-        if not cycle.keep_alive:
-            cycle.transport.close()
-        cycle.on_response()
-        return True

@@ -19,7 +19,7 @@ import uvicorn
 
 from hcarec import atomic
 from hcarec.errors import ConfigError
-from hcarec.serve.app import make_app, shedding
+from hcarec.serve.app import SAFE_HEADERS, gates, make_app
 from hcarec.serve.garbage import look_seldom
 from hcarec.serve.handlers import Site
 from hcarec.serve.keys import Keys
@@ -28,6 +28,8 @@ from hcarec.serve.logs import Forward, Log
 from hcarec.serve.options import ServiceOptions
 from hcarec.serve.protocol import guarded
 from hcarec.serve.service import Service
+from hcarec.serve.shedding import Shedding
+from hcarec.serve.short_way import METHOD, PATH, ShortWay
 
 BACKLOG = 2048
 SWITCH_S = 0.0005
@@ -103,9 +105,11 @@ class _Server(uvicorn.Server):
 
 
 def _config(site: Site) -> uvicorn.Config:
+    app, doors = make_app(site), gates(site)
+    short_way = ShortWay(site, app, doors[METHOD, PATH])
     return uvicorn.Config(
-        make_app(site),
-        http=guarded(site.limits, site.metrics.refused, shedding(site)),
+        app,
+        http=guarded(site.limits, site.metrics.refused, Shedding(doors, SAFE_HEADERS), short_way),
         ws="none",
         lifespan="off",
         log_config=None,

@@ -22,7 +22,7 @@ from hcarec.serve.beside import Beside, replayed
 from hcarec.serve.deadlines import Deadline
 from hcarec.serve.directory import Listed, find_users
 from hcarec.serve.figures import figures
-from hcarec.serve.lane import Take
+from hcarec.serve.lane import Take, settle
 from hcarec.serve.live import Known, Live, Lookup
 from hcarec.serve.messages import Answer, Ask, Basis, ModelCard, ModelInfo, NewEvent, Overloaded, Status, Taken
 from hcarec.serve.options import ServiceOptions
@@ -49,7 +49,7 @@ class Service:
         self._live, self._store, self._ranker, self._options, self._beside = live, store, ranker, options, beside
         self._aside, self._searching = Aside("aside"), Aside("search")
         self._warm: Serving | None = None
-        self._work = _Work()
+        self._work = Work()
         self._swapping = asyncio.Lock()
         self._taking, self._finding = (Deadline(seconds, _too_late(seconds)) for seconds in (options.take_wait_s, options.state_wait_s))
         self._taken: Counter[str] = Counter()
@@ -95,18 +95,23 @@ class Service:
 
     async def take(self, events: Sequence[NewEvent]) -> list[Taken]:
         """Take events in; when this returns they are durable, and every later recommendation sees them."""
+        if not events:
+            return []
+        answer = self._future()
+        self.begin_take(events, lambda found: settle([(answer, found)]))
+        taken: list[Taken] = await answer
+        return taken
+
+    def begin_take(self, events: Sequence[NewEvent], answer: Callable[[list[Taken] | Exception], None]) -> None:
+        """Begin to take some events in; `answer` is called in the loop with what `take` returns, or with the error."""
         now = time.time_ns() // 1000
         stamped = [stamp(event, now, self._options.max_skew_s) for event in events]
-        if not stamped:
-            return []
         with self._work:
-            answer = self._future()
             self._refuse_if_down()
-            self._store.take(Take(stamped, answer, time.monotonic() + self._options.take_wait_s))
-            taken: list[Taken] = await self._taking.add(answer)
-        for one in taken:
-            self._taken[one.status] += 1
-        return taken
+            taking = Taking(self._work, self._taken, answer)
+            self._store.take(Take(stamped, taking, time.monotonic() + self._options.take_wait_s))
+            self._work.under_way += 1  # until it is over
+        self._taking.add(taking)
 
     # -- recommending --------------------------------------------------------------------------------------------
 
@@ -306,7 +311,7 @@ def _open(address: str, options: ServiceOptions) -> Store:
     return open_store(address, options.verify_store, timeout=options.store_timeout_s, accept_less=options.accept_less, apart=options.store_apart)
 
 
-class _Work:
+class Work:
     """Counts what is going on, so that `close` can wait for it; nothing more begins once it is `over`."""
 
     def __init__(self) -> None:
@@ -319,6 +324,34 @@ class _Work:
 
     def __exit__(self, *_: object) -> None:
         self.under_way -= 1
+
+
+class Taking:
+    """Events on their way; in the place of a future, which would let another turn of the loop pass before anybody hears of it."""
+
+    __slots__ = ("_answer", "_over", "_taken", "_work")
+
+    def __init__(self, work: Work, taken: Counter[str], answer: Callable[[list[Taken] | Exception], None]) -> None:
+        self._work, self._taken, self._answer, self._over = work, taken, answer, False
+
+    def done(self) -> bool:
+        """Say whether there is an answer."""
+        return self._over
+
+    def set_result(self, taken: list[Taken]) -> None:
+        """Tell what was done with each event."""
+        for one in taken:
+            self._taken[one.status] += 1
+        self._end(taken)
+
+    def set_exception(self, error: Exception) -> None:
+        """Tell that it failed."""
+        self._end(error)
+
+    def _end(self, found: list[Taken] | Exception) -> None:
+        self._over = True
+        self._work.under_way -= 1
+        self._answer(found)
 
 
 def _too_late(seconds: float) -> Callable[[], Exception]:

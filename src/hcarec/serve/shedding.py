@@ -24,37 +24,42 @@ def too_many(headers: Iterable[tuple[bytes, bytes]] = ()) -> Refusal:
     return Refusal(503, "overloaded", "too many requests at once: try again later", 1, tuple(headers))
 
 
-class Shedding:
-    """Lets requests in, or not; asked only about those of `paths`, methods and paths. What it refuses is noted in the log once a second."""
+class Gate:
+    """Lets the requests of one path in, or not; what it refuses is noted in the log once a second."""
 
-    def __init__(
-        self,
-        paths: Mapping[tuple[str, str], Admission],
-        late: Lateness,
-        metrics: Metrics,
-        recent: Recent,
-        log: Log,
-        headers: Iterable[tuple[bytes, bytes]],
-    ) -> None:
-        self._late, self._metrics, self._recent, self._log = late, metrics, recent, log
-        self._paths = {(method, path.encode()): (path, admission) for (method, path), admission in paths.items()}
-        self._refusal = too_many(headers)
+    def __init__(self, method: str, path: str, admission: Admission, late: Lateness, metrics: Metrics, recent: Recent, log: Log) -> None:
+        self._method, self._path, self._admission, self._late = method, path, admission, late
+        self._metrics, self._recent, self._log = metrics, recent, log
         self._refused, self._log_at = 0, 0.0
 
-    def __call__(self, scope: Scope) -> Refusal | None:
-        """Return None for a request that may go on."""
-        found = self._paths.get((scope["method"], scope["raw_path"]))
-        if found is None:
-            return None
-        path, admission = found
+    def enter(self) -> float | None:
+        """Return when a request that may go on has about arrived, None for one that there is no room for."""
         late = self._late.ask()
-        if admission.enter():
-            scope[LET_IN] = time.perf_counter() - late
-            return None
-        self._metrics.request(scope["method"], path, 503, 0.0)
+        if self._admission.enter():
+            return time.perf_counter() - late
+        self._metrics.request(self._method, self._path, 503, 0.0)
         self._recent.refused += 1
         self._refused += 1
         if (now := time.monotonic()) >= self._log_at:
-            self._log.line("overloaded", refused=self._refused)
+            self._log.line("overloaded", route=self._path, refused=self._refused)
             self._refused, self._log_at = 0, now + LOG_EVERY_S
-        return self._refusal
+        return None
+
+
+class Shedding:
+    """Lets requests in by the gates of their methods and paths; those of other paths go on."""
+
+    def __init__(self, gates: Mapping[tuple[str, str], Gate], headers: Iterable[tuple[bytes, bytes]]) -> None:
+        self._gates = {(method, path.encode()): gate for (method, path), gate in gates.items()}
+        self._refusal = too_many(headers)
+
+    def __call__(self, scope: Scope) -> Refusal | None:
+        """Return None for a request that may go on."""
+        gate = self._gates.get((scope["method"], scope["raw_path"]))
+        if gate is None:
+            return None
+        arrived = gate.enter()
+        if arrived is None:
+            return self._refusal
+        scope[LET_IN] = arrived
+        return None
