@@ -19,7 +19,7 @@ from hcarec.serve.keys import Keys
 from hcarec.serve.limits import Limits
 from hcarec.serve.logs import Log
 from hcarec.serve.options import ServiceOptions
-from hcarec.serve.server import BACKLOG, _config, _Server, address, bind
+from hcarec.serve.server import BACKLOG, _config, _loop, _Server, address, bind
 from hcarec.serve.service import Service
 
 
@@ -62,7 +62,8 @@ class Running:
 
     def _run(self) -> None:
         try:
-            asyncio.run(self._serve())
+            with asyncio.Runner(loop_factory=_loop()) as runner:  # the one that it has in life
+                runner.run(self._serve())
         except BaseException as error:
             self._trouble = error
             self._up.set()

@@ -110,7 +110,7 @@ class Watch:
         if scope["type"] != "http":
             return await self._inner(scope, receive, send)
         began = time.perf_counter()
-        scope["request_id"], scope["status"] = self.name(dict(scope["headers"]).get(b"x-request-id")), 0
+        scope["request_id"], scope["status"] = self.name(next((value for name, value in scope["headers"] if name == b"x-request-id"), None)), 0
         # Routes see the path as it was sent: decoded, a slash inside an id would look like one between two ids.
         scope["path"] = scope["raw_path"].partition(b"?")[0].decode("latin-1")
         endpoint = self.direct.get((scope["method"], scope["path"]))
@@ -188,7 +188,7 @@ class Endpoint:
         body = await call.body() if one.body is not None else b""
         if not one.counted or LET_IN in call.scope:
             return await self._handler(site, call, body)
-        began = time.perf_counter()
+        began = time.perf_counter() - site.late.ask()
         if not self._admission.enter():
             raise too_many()
         try:

@@ -7,11 +7,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
 
-from hcarec.serve.lane import Waiting
+from hcarec.serve.lane import Waiting, settle
 
 LOOK_EVERY_S = 0.02
-
-
 W = TypeVar("W", bound=Waiting)
 
 
@@ -35,9 +33,7 @@ class Deadline:
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         waiting, now = self._waiting, loop.time()
         while waiting and (waiting[0][1].done() or waiting[0][0] <= now):
-            _, one = waiting.popleft()
-            if not one.done():
-                one.set_exception(self._error())
+            settle([(waiting.popleft()[1], self._error())])
         self._looking = bool(waiting)
         if self._looking:
             loop.call_later(LOOK_EVERY_S, self._look, loop)

@@ -22,7 +22,7 @@ class Known(NamedTuple):
 
 
 class Heads:
-    """The heads seen, by their bytes; forgotten all at once when there are too many."""
+    """The heads seen, by their bytes; with too many, the one learned longest ago is forgotten."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, Known] = {}
@@ -46,6 +46,6 @@ class Heads:
         if len(lengths) != 1 or not lengths[0].isdigit() or len(data) != end + int(lengths[0][:9]):
             return
         if len(self._known) >= MOST_KNOWN:
-            self._known.clear()
+            del self._known[next(iter(self._known))]
         own = {"server", "client", "scheme", "state"}
         self._known[data[:end]] = Known(int(lengths[0]), {name: value for name, value in scope.items() if name not in own}, more)

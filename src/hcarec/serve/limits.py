@@ -29,7 +29,8 @@ class Limits:
     """While half of the requests other than events take longer than this, the time until they are read included, fewer are worked on at once, down to 12:
     the rest is answered 503 at once."""
     slow_events_ms: float = 10.0
-    """The same for events, which take far less time than this as long as there is any: a list can be done without, an event that nobody sends again is lost."""
+    """The same for events, which on a quick disk take far less time than this as long as there is any: a list can be done without, an event that nobody
+    sends again is lost."""
     connections: int = 2048
     """Connections at once; more are answered 503 and closed."""
     receive_seconds: float = 10.0

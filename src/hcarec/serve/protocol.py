@@ -144,6 +144,8 @@ class GuardedProtocol(HttpToolsProtocol):
         self._in_headers = False
         self._stop_reading_clock()
         super().on_headers_complete()
+        if self.parser.should_upgrade():  # which is not offered; the parser takes what follows for another request, even if it is the body of this one
+            self.cycle.keep_alive = False
 
     def on_message_complete(self) -> None:
         """End the request."""
@@ -196,6 +198,7 @@ class GuardedProtocol(HttpToolsProtocol):
         headers = [*refusal.headers, (b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
         sent = OnePiece(cycle).sent({"status": refusal.status, "headers": headers}, {"body": body})
         if sent:
+            cycle.on_response = _nothing  # which holds the connection, as that holds the cycle
             self.refused(refusal.code)
         return sent
 
@@ -218,11 +221,18 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _turn_away(self, refusal: Refusal) -> None:
         self.refused(refusal.code)
+        if self._answers_another():  # who would take this for that answer
+            return self.transport.close()
         body = refusal.body()
         lines: list[Any] = [STATUS_LINE[refusal.status], b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n" % len(body)]
         lines += [b"%s: %s\r\n" % pair for pair in refusal.headers]
         self.transport.write(b"".join([*lines, b"\r\n", body]))
         self.transport.close()
+
+    def _answers_another(self) -> bool:
+        """Say whether a whole request, before the one that is being read, still waits for its answer."""
+        cycle: RequestResponseCycle | None = self.cycle
+        return bool(self.pipeline) or (cycle is not None and not cycle.response_complete and (self._in_headers or not cycle.more_body))
 
     def _stop_reading_clock(self) -> None:
         if self._reading is not None:
@@ -233,3 +243,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._writing is not None:
             self._writing.cancel()
             self._writing = None
+
+
+def _nothing() -> None:
+    pass

@@ -126,7 +126,7 @@ def _config(site: Site) -> uvicorn.Config:
 def _logging(level: str) -> Iterator[Log]:
     """Open the log; what uvicorn and asyncio have to say goes there as well."""
     log = Log(level)
-    forward, libraries = Forward(log), [logging.getLogger(name) for name in ("uvicorn.error", "asyncio")]
+    forward, libraries = Forward(log), [logging.getLogger(name) for name in ("uvicorn.error", "asyncio", "hcarec.serve")]
     for library in libraries:
         library.addHandler(forward)
         library.propagate = False

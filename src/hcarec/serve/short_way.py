@@ -73,7 +73,8 @@ class Request:
     response_started = False
 
     def __init__(self, way: ShortWay, connection: HttpToolsProtocol, arrived: float) -> None:
-        self._way, self._connection, self._arrived, self._began = way, connection, arrived, time.perf_counter()
+        self._way, self._arrived, self._began = way, arrived, time.perf_counter()
+        self._connection: HttpToolsProtocol | None = connection
         self.name = ""
         self.response_complete = self.disconnected = False
         self.keep_alive = True
@@ -101,9 +102,9 @@ class Request:
     def send(self, status: int, headers: Iterable[tuple[bytes, bytes]], kind: bytes, content: bytes) -> None:
         """Send an answer, and let the connection go on to the next request."""
         self.response_complete = True
-        if self.disconnected:
+        connection, self._connection = self._connection, None  # which holds this: neither would be let go of before the garbage is collected
+        if connection is None or self.disconnected or connection.transport.is_closing():
             return
-        connection = self._connection
         own = [b"%s: %s\r\n" % pair for pair in (*connection.server_state.default_headers, *headers)]
         if not self.keep_alive:  # the server stops
             own.append(b"connection: close\r\n")
