@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from hcarec.serve.admission import HIGHER, JUDGED, LEAST, Admission
+from hcarec.serve.app import SAFE_HEADERS
 from hcarec.serve.keys import make
 from hcarec.serve.limits import Limits
 from http_server import Running, small_model
 from raw_http import answers, connect, request
 
+GUARDING = {name.decode(): value.decode() for name, value in SAFE_HEADERS}
 EVENT = json.dumps({"user": "someone", "item": "i01"}).encode()
 
 
@@ -113,6 +115,23 @@ def test_a_refusal_closes_the_connection_of_who_wants_that(server: Running) -> N
         ((status, headers, _),) = answers(connection, 1)
         assert (status, headers["connection"]) == (503, "close")
         assert connection.recv(1) == b""
+
+
+def test_a_refusal_carries_what_every_answer_does(server: Running) -> None:
+    server.site.events.under_way = 2
+    with connect(server) as connection:
+        for sent in (request("/v1/events", EVENT), request("/v1/events", EVENT), request("/v1/events", EVENT, "X-Request-Id: mine")):
+            connection.sendall(sent)
+            ((status, headers, _),) = answers(connection, 1)
+            assert status == 503
+            assert headers.items() >= GUARDING.items()
+            assert (headers["x-request-id"] == "mine") == (b"mine" in sent)
+    with connect(server) as connection:
+        connection.sendall(b"no HTTP at all\r\n\r\n")
+        ((status, headers, _),) = answers(connection, 1)
+        assert status == 400
+        assert headers.items() >= GUARDING.items()
+        assert headers["x-request-id"]
 
 
 def test_only_whole_requests_take_a_place(server: Running) -> None:

@@ -196,6 +196,16 @@ def test_trouble_inside_says_nothing_of_the_inside(
     assert "secret" in json.dumps(lines)  # the log of the server says it
 
 
+def test_only_who_would_have_written_is_told_that_it_may_be_written(client: httpx.Client, server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise StoreUnreachable("secret")
+
+    monkeypatch.setattr(server.site.service, "_refuse_if_down", fail)
+    told = {one.name: answer.json()["error"]["message"] for one in OPERATIONS if (answer := request(client, one)).status_code == 503}
+    assert {name for name, said in told.items() if "whether a write was made" in said} == {"take", "retract", "forget"}
+    assert "try again" in told["history"]
+
+
 def test_readiness_follows_the_service(server: Running, client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server.site.service, "ready", lambda: "the store does not answer")
     assert problem(client.get("/readyz")) == (503, "not_ready")

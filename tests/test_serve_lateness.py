@@ -83,7 +83,7 @@ def test_a_request_has_begun_when_it_came_not_when_it_was_read(loop: Loop) -> No
     late, admission, log = Lateness(), Admission(2, slow_s=1.0), Log("errors", io.BytesIO())
     metrics = Metrics(dict, {"events": admission}, late)
     gate = Gate("POST", "/v1/events", admission, late, metrics, Recent(), log)
-    shedding = Shedding({("POST", "/v1/events"): gate}, ())
+    shedding = Shedding({("POST", "/v1/events"): gate})
     scopes: list[dict[str, Any]] = [{"method": "POST", "raw_path": b"/v1/events"} for _ in range(3)]
     assert shedding(scopes[0]) is None
     loop.turn(40.0)

@@ -126,7 +126,7 @@ def test_connections_leave_nothing_behind_for_the_garbage_collector(server: Runn
                 assert ask_alone(server, WHOLE)[0] == (503 if refused else 200)
                 assert ask_alone(server, request("/v1/events", EVENT, "X-Request-Id: long"))[0] == (503 if refused else 200)
         server.site.events.under_way = 0
-        until(lambda: sum(isinstance(one, GuardedProtocol) for one in gc.get_objects()) < 5)
+        until(lambda: sum(issubclass(type(one), GuardedProtocol) for one in gc.get_objects()) < 5)
     finally:
         gc.enable()
     assert len(short) == 40

@@ -74,6 +74,11 @@ def safe(headers: list[tuple[bytes, bytes]], scope: Scope) -> list[tuple[bytes, 
     return [*headers, *[pair for pair in SAFE_HEADERS if pair[0] not in there], (b"x-request-id", scope["request_id"].encode())]
 
 
+def given_name(scope: Scope) -> bytes | None:
+    """Return what the caller has named a request."""
+    return next((value for name, value in scope["headers"] if name == b"x-request-id"), None)
+
+
 class Anything(PathConvertor):
     """An id at the end of a path, percent-encoded; a slash that was not encoded is taken as part of it."""
 
@@ -110,7 +115,7 @@ class Watch:
         if scope["type"] != "http":
             return await self._inner(scope, receive, send)
         began = time.perf_counter()
-        scope["request_id"], scope["status"] = self.name(next((value for name, value in scope["headers"] if name == b"x-request-id"), None)), 0
+        scope["request_id"], scope["status"] = self.name(given_name(scope)), 0
         # Routes see the path as it was sent: decoded, a slash inside an id would look like one between two ids.
         scope["path"] = scope["raw_path"].partition(b"?")[0].decode("latin-1")
         endpoint = self.direct.get((scope["method"], scope["path"]))
@@ -122,6 +127,10 @@ class Watch:
     def name(self, given: bytes | None) -> str:
         """Return the name of a request: the one given, if it can be one."""
         return str(given, "ascii") if given is not None and REQUEST_ID.fullmatch(given) else f"{self._start}-{next(self._count)}"
+
+    def common(self, scope: Scope | None = None) -> list[tuple[bytes, bytes]]:
+        """Return the headers that every answer has, for one that is given before the application sees the request, or where there is none."""
+        return [*SAFE_HEADERS, (b"x-request-id", self.name(None if scope is None else given_name(scope)).encode())]
 
     def over(self, method: str, endpoint: Any, name: str, status: int, seconds: float) -> None:
         """Count a request that is over, and write its line in the log."""
@@ -164,7 +173,7 @@ class Endpoint:
 
     def refused(self, name: str, error: Exception) -> Text:
         """Return what is sent instead of an answer; count it, and note what went wrong here."""
-        said = refusal(error)
+        said = refusal(error, self.operation.writes)
         self._site.metrics.refused(said.code)
         if said.status >= 500:
             self._note(name, error, said.status)

@@ -15,11 +15,12 @@ LONGEST = 400
 
 STORE_TROUBLE: dict[type[StoreError], str] = {
     StoreFull: "the store has no room: nothing was written; writes succeed again once there is room",
-    StoreUnreachable: "the store did not answer in time: it is not known whether a write was made; repeat events with the same event_id",
+    StoreUnreachable: "the store did not answer in time: try again shortly",
     StoreBusy: "the store is used by another process",
     StoreDamaged: "the store is damaged: what was read is not what was written; the log of the server says more",
 }
 """What is said of a store; its own message may name files and servers, and goes to the log alone."""
+UNKNOWN_WRITE = "the store did not answer in time: it is not known whether a write was made; repeat events with the same event_id"
 
 
 class Refusal(Exception):
@@ -37,12 +38,14 @@ class Refusal(Exception):
         return msgspec.json.encode({"error": {"code": self.code, "message": self.message}})
 
 
-def refusal(error: Exception) -> Refusal:
-    """Return what a caller is told of an error."""
+def refusal(error: Exception, writes: bool = False) -> Refusal:
+    """Return what a caller is told of an error; `writes` says that the request would have changed a log."""
     if isinstance(error, Refusal):
         return error
     if isinstance(error, Overloaded):
         return Refusal(503, "overloaded", "more requests are waiting than can be served: try again later", error.retry_after)
+    if isinstance(error, StoreUnreachable) and writes:
+        return Refusal(503, "store_unavailable", UNKNOWN_WRITE, 1)
     if isinstance(error, StoreError):
         said = next((words for kind, words in STORE_TROUBLE.items() if isinstance(error, kind)), "the store cannot do this now")
         return Refusal(503, "store_unavailable", said, 1)

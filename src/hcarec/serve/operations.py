@@ -28,6 +28,11 @@ class Operation(NamedTuple):
     counted: bool = True
     kinds: tuple[str, ...] = ()
 
+    @property
+    def writes(self) -> bool:
+        """Whether it changes the log of a user."""
+        return self.method == "DELETE" or self.scope == "write"
+
 
 _TWICE = "user and history are both given, an id has more bytes than the store takes, or there is no model of that name."
 _PAGE = {304: "It is still what If-None-Match names.", 404: "The page has no such file."}

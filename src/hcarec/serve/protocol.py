@@ -15,19 +15,24 @@ from hcarec.serve.limits import Limits
 from hcarec.serve.one_piece import OnePiece
 from hcarec.serve.short_way import ShortWay
 
+Headers = list[tuple[bytes, bytes]]
 
-def guarded(limits: Limits, refused: Callable[[str], None], let_in: Callable[[Any], Refusal | None], short_way: ShortWay) -> type[asyncio.Protocol]:
+
+def guarded(
+    limits: Limits, refused: Callable[[str], None], let_in: Callable[[Any], Refusal | None], common: Callable[..., Headers], short_way: ShortWay
+) -> type[asyncio.Protocol]:
     """Return the protocol with limits; `refused` is told the code of what it turns away by itself.
 
     `let_in` is asked, by its scope, about every request that has come in one piece; what it refuses never reaches the application,
-    for which there would be no time. Those whose heads lead to it are left to the `short_way`.
+    for which there would be no time. `common` gives the headers of such an answer, by the scope where there is one.
+    Requests whose heads lead to it are left to the `short_way`.
     """
 
     class Guarded(GuardedProtocol):
         pass
 
     Guarded.limits, Guarded.refused, Guarded.let_in = limits, staticmethod(refused), staticmethod(let_in)
-    Guarded.short_way, Guarded.heads = short_way, Heads()
+    Guarded.common, Guarded.short_way, Guarded.heads = staticmethod(common), short_way, Heads()
     return Guarded
 
 
@@ -37,6 +42,7 @@ class GuardedProtocol(HttpToolsProtocol):
     limits: Limits
     refused: Callable[[str], None]
     let_in: Callable[[Any], Refusal | None]
+    common: Callable[..., Headers]
     short_way: ShortWay
     heads: Heads
     _piece: bytes | None = None
@@ -195,7 +201,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def _refuse(self, cycle: RequestResponseCycle, refusal: Refusal) -> bool:
         """Answer at once, if that is possible; say whether it was."""
         body = refusal.body()
-        headers = [*refusal.headers, (b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+        headers = [*self.common(cycle.scope), *refusal.headers, (b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
         sent = OnePiece(cycle).sent({"status": refusal.status, "headers": headers}, {"body": body})
         if sent:
             cycle.on_response = _nothing  # which holds the connection, as that holds the cycle
@@ -225,7 +231,7 @@ class GuardedProtocol(HttpToolsProtocol):
             return self.transport.close()
         body = refusal.body()
         lines: list[Any] = [STATUS_LINE[refusal.status], b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n" % len(body)]
-        lines += [b"%s: %s\r\n" % pair for pair in refusal.headers]
+        lines += [b"%s: %s\r\n" % pair for pair in (*self.common(), *refusal.headers)]
         self.transport.write(b"".join([*lines, b"\r\n", body]))
         self.transport.close()
 

@@ -19,7 +19,7 @@ import uvicorn
 
 from hcarec import atomic
 from hcarec.errors import ConfigError
-from hcarec.serve.app import SAFE_HEADERS, gates, make_app
+from hcarec.serve.app import gates, make_app
 from hcarec.serve.garbage import look_seldom
 from hcarec.serve.handlers import Site
 from hcarec.serve.keys import Keys
@@ -109,7 +109,7 @@ def _config(site: Site) -> uvicorn.Config:
     short_way = ShortWay(site, app, doors[METHOD, PATH])
     return uvicorn.Config(
         app,
-        http=guarded(site.limits, site.metrics.refused, Shedding(doors, SAFE_HEADERS), short_way),
+        http=guarded(site.limits, site.metrics.refused, Shedding(doors), app.common, short_way),
         ws="none",
         lifespan="off",
         log_config=None,

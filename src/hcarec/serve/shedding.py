@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from starlette.types import Scope
 
@@ -19,9 +19,9 @@ LET_IN = "hcarec.let_in"
 LOG_EVERY_S = 1.0
 
 
-def too_many(headers: Iterable[tuple[bytes, bytes]] = ()) -> Refusal:
+def too_many() -> Refusal:
     """Return the answer to a request that there is no room for."""
-    return Refusal(503, "overloaded", "too many requests at once: try again later", 1, tuple(headers))
+    return Refusal(503, "overloaded", "too many requests at once: try again later", 1)
 
 
 class Gate:
@@ -49,9 +49,9 @@ class Gate:
 class Shedding:
     """Lets requests in by the gates of their methods and paths; those of other paths go on."""
 
-    def __init__(self, gates: Mapping[tuple[str, str], Gate], headers: Iterable[tuple[bytes, bytes]]) -> None:
+    def __init__(self, gates: Mapping[tuple[str, str], Gate]) -> None:
         self._gates = {(method, path.encode()): gate for (method, path), gate in gates.items()}
-        self._refusal = too_many(headers)
+        self._refusal = too_many()
 
     def __call__(self, scope: Scope) -> Refusal | None:
         """Return None for a request that may go on."""

@@ -52,13 +52,12 @@ class ShortWay:
     def __call__(self, connection: HttpToolsProtocol, head: Head, body: bytes) -> None:
         """Begin to answer a request."""
         arrived = self.gate.enter()
-        request = Request(self, connection, arrived or 0.0)
+        request = Request(self, connection, self.watch.name(None), arrived or 0.0)  # a head with a name of its own is not remembered
         connection.cycle = request  # type: ignore[assignment]
         if arrived is None:
             self.site.metrics.refused(self._refusal.code)
             return request.send(self._refusal.status, self._refusal.headers, JSON, self._refusal.body())
         try:
-            request.name = self.watch.name(None)  # a head with a name of its own is not remembered
             self.endpoint.admit(head.headers, connection.client)
             begin_take(self.site, body, request.answer)
         except Exception as error:
@@ -72,10 +71,9 @@ class Request:
     more_body = False
     response_started = False
 
-    def __init__(self, way: ShortWay, connection: HttpToolsProtocol, arrived: float) -> None:
-        self._way, self._arrived, self._began = way, arrived, time.perf_counter()
+    def __init__(self, way: ShortWay, connection: HttpToolsProtocol, name: str, arrived: float) -> None:
+        self._way, self.name, self._arrived, self._began = way, name, arrived, time.perf_counter()
         self._connection: HttpToolsProtocol | None = connection
-        self.name = ""
         self.response_complete = self.disconnected = False
         self.keep_alive = True
 
@@ -96,7 +94,7 @@ class Request:
             text = endpoint.refused(self.name, error)
         now = time.perf_counter()
         endpoint.leave(now - self._arrived)
-        self.send(text.status, [*text.headers, (b"x-request-id", self.name.encode())], text.kind, text.content)
+        self.send(text.status, text.headers, text.kind, text.content)
         way.watch.over(METHOD, endpoint, self.name, text.status, now - self._began)
 
     def send(self, status: int, headers: Iterable[tuple[bytes, bytes]], kind: bytes, content: bytes) -> None:
@@ -108,7 +106,8 @@ class Request:
         own = [b"%s: %s\r\n" % pair for pair in (*connection.server_state.default_headers, *headers)]
         if not self.keep_alive:  # the server stops
             own.append(b"connection: close\r\n")
-        head = (STATUS_LINE[status], _SAFE, *own, b"content-type: %s\r\ncontent-length: %d\r\n\r\n" % (kind, len(content)))
+        rest = b"x-request-id: %s\r\ncontent-type: %s\r\ncontent-length: %d\r\n\r\n" % (self.name.encode(), kind, len(content))
+        head = (STATUS_LINE[status], _SAFE, *own, rest)
         connection.transport.write(b"".join((*head, content)))
         if not self.keep_alive:
             connection.transport.close()
