@@ -20,7 +20,8 @@ import httpx
 import pytest
 
 from hcarec import GRU, HCAGRU, Sequences, load, recommend, synthetic
-from hcarec.serve.recall import measure
+from hcarec.cli.serve import _index, _without_password
+from hcarec.serve.recall import Measured, measure
 from hcarec.serve.server import is_loopback
 
 Command = Callable[..., tuple[int, str, str]]
@@ -158,8 +159,17 @@ def test_mistakes_are_one_line(command: Command, folder: Path, tmp_path: Path) -
             ([folder, "--backups", tmp_path / "none"], "the folder of backups"),
             ([folder, "--log", "error"], "did you mean 'errors'?"),
             ([folder, "--set", "gather=3"], "did you mean 'gather_ms'?"),
-            ([folder, "--set", "gather_ms=soon"], "not a number"),
-            ([folder, "--rate", "-1"], "rate"),
+            ([folder, "--set", "gather_ms=soon"], "gather_ms is 'soon': give a finite number"),
+            ([folder, "--set", "accept_less=no"], "accept_less is 'no': give true or false"),
+            ([folder, "--set", "threads=1.5"], "threads is 1.5: give a whole number, or leave it out"),
+            ([folder, "--set", "retain_days=nan"], "retain_days is nan: give a finite number, or leave it out"),
+            ([folder, "--set", "idle_seconds=0.5"], "idle_seconds is 0.5: give a whole number"),
+            ([folder, "--rate", "-1"], "rate is -1.0: give 0 for no limit, or a number above 0"),
+            ([folder, "--rate", "nan"], "rate is nan: give a finite number"),
+            ([folder, "--retention", "days=200000000000"], "at most last=1000000000 and days=36500"),
+            ([folder, "--retention", "last=" + 400 * "9"], "at most last=1000000000 and days=36500"),
+            ([folder, "--store", "mysql://me:secret@host/db"], "mysql://: give redis://, rediss://, unix:// or the path of an SQLite file"),
+            ([folder, "--store", "redis://:secret@127.0.0.1:1/0"], "the Redis server at 127.0.0.1:1 does not answer, or is still loading: check that it runs"),
             ([folder, "--store", tmp_path / "no" / "such" / "folder.sqlite"], "folder"),
             ([folder, "--data", tmp_path / "nowhere"], "nowhere"),
         ):
@@ -170,7 +180,7 @@ def test_mistakes_are_one_line(command: Command, folder: Path, tmp_path: Path) -
             code, out, err = command("serve", *given, *extra)
             assert (code, out) == (2, ""), (given, err)
             assert err.count("\n") == 1 and err.startswith("hcarec: "), err
-            assert words in err, (given, err)
+            assert words in err and "secret" not in err, (given, err)
 
 
 def test_a_missing_extra_is_said(command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,7 +226,22 @@ def test_a_model_beside_it_that_is_none_is_refused(command: Command, folder: Pat
 def test_the_index_finds_everything(folder: Path) -> None:
     found = measure(load(folder))
     assert found.screened
-    assert found.recall == 1.0
+    assert (found.recall, found.items) == (1.0, 600)
+
+
+@pytest.mark.parametrize(("speedup", "words"), [(0.9, "a catalogue of 600 items gains no time by it"), (1.26, "1.3 times as quick as scoring everything")])
+def test_an_index_that_gains_nothing_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch, speedup: float, words: str) -> None:
+    monkeypatch.setattr("hcarec.serve.recall.measure", lambda _: Measured(1.0, speedup, True, 600))
+    assert _index(folder) == f"index: recall@20 1.0000 over 32 histories of the model's own vectors; {words}"
+
+
+def test_no_password_is_shown() -> None:
+    for given, shown in (
+        ("redis://me:secret@host:6379/0", "redis://host:6379/0"),
+        ("unix:///run/redis?db=1&password=secret", "unix:///run/redis"),
+        ("events@home.sqlite", "events@home.sqlite"),
+    ):
+        assert _without_password(given) == shown
 
 
 def test_what_counts_as_this_machine() -> None:

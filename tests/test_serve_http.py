@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -166,6 +167,24 @@ def test_the_basis_of_an_answer(client: httpx.Client, model: Model, items: list[
 def test_lists_never_shorten_an_answer(client: httpx.Client, items: list[str]) -> None:
     for rules in ({"deny": items[:100]}, {"allow": items[::2]}, {"hide_seen": True}, {"variety": 0.9}):
         assert len(client.post("/v1/recommend", json={"history": items[:30], "k": 20, **rules}).json()["items"]) == 20
+
+
+def test_an_answer_says_how_varied_it_is(client: httpx.Client, model: Model, items: list[str]) -> None:
+    X = model.item_vectors.astype(np.float64)
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+
+    def ask(**rules: float) -> tuple[dict[str, Any], float]:
+        answer = client.post("/v1/recommend", json={"history": items[:30], **rules}).json()
+        own = X[[items.index(one["item"]) for one in answer["items"]]]
+        return answer, 1 - float((own @ own.T)[np.triu_indices(len(own), 1)].max(initial=-1))
+
+    without, plain = ask(k=20)
+    assert "variety" not in without and "variety" not in ask(k=1, variety=0.5)[0]
+    some, most = ask(k=5, variety=0.3), ask(k=20, variety=1.0)
+    for answer, right in (some, most):
+        assert answer["variety"] == pytest.approx(right, rel=1e-6)
+    assert some[1] >= 0.3 and 2 * plain < most[1] < 1.0
+    assert most[0]["items"] == sorted(most[0]["items"], key=lambda one: -one["score"])
 
 
 def test_explain_says_what_python_says(client: httpx.Client, model: Model, items: list[str]) -> None:

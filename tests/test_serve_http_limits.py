@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import time
 from collections.abc import Iterator
@@ -288,6 +289,19 @@ def test_tokens_come_back_at_the_rate() -> None:
         rates.wait(f"caller {n}", 300.0)
     assert len(rates._buckets) == MOST_CALLERS
     assert Rates(0).wait("a") == 0.0
+
+
+@pytest.mark.parametrize("path", ["/admin/model", "/admin/backup"])
+def test_a_bad_name_is_refused_in_words(server: Running, path: str) -> None:
+    with server.client() as client:
+        for name in ("../etc", "-x", "a b", "\u00fc", "a\n"):
+            answer = client.post(path, json={"name": name})
+            assert problem(answer) == (400, "bad_request")
+            said = answer.json()["error"]["message"]
+            assert "of letters (a to z, A to Z), digits, `.`, `_` and `-`, the first of them neither `.` nor `-` - at `$.name`" in said
+            assert "regex" not in said
+        written = client.get("/openapi.json").json()["components"]["schemas"]["Named"]["properties"]["name"]
+        assert re.search(written["pattern"], "model-2.b") and not re.search(written["pattern"], "../etc")
 
 
 @pytest.mark.parametrize("wrong", [{"rate": -1}, {"body_bytes": 0}, {"in_flight": float("inf")}, {"connections": "many"}, {"idle_seconds": True}])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections import Counter
 from collections.abc import Iterator
@@ -58,6 +59,7 @@ class AgainstReplay(RuleBasedStateMachine):
         self.n_servers, self.names, self.options = servers, [name] * servers, ServiceOptions(cached_users=cached)
         self.logs: dict[str, list[tuple[int, int, str, str | None]]] = {}
         self.last: dict[str, int] = {}
+        self.backed_up: tuple[Path, Any] | None = None
         self.count, self.now = 0, NOW
         self.open()
 
@@ -148,6 +150,23 @@ class AgainstReplay(RuleBasedStateMachine):
         if looked_at:
             self.states(number + 1, [user], False)
 
+    @rule()
+    def backup(self) -> None:
+        self.backed_up = self.path.with_name(f"{self.path.name}.backup"), copy.deepcopy((self.logs, self.last))
+        self.store.backup(self.backed_up[0])
+
+    @rule(remembers=st.booleans(), looked_at=st.booleans())
+    def restore(self, remembers: bool, looked_at: bool) -> None:
+        if self.backed_up is None or self.n_servers == 2:  # which cannot know of each other's memory
+            return
+        if looked_at:  # so that there is something in memory
+            self.states(0, list(USERS), True)
+        self.servers[0].restore(self.backed_up[0], lambda done, total: None)
+        self.upkeeps[0].restart()
+        self.taker = self.taker if remembers else Taker(self.store)  # the store refuses what is old in either case
+        self.logs, self.last = copy.deepcopy(self.backed_up[1])
+        self.counts["restored"] += 1
+
     @rule(tidy=st.booleans())
     def restart(self, tidy: bool) -> None:
         for live in self.servers:
@@ -199,7 +218,7 @@ class AgainstReplay(RuleBasedStateMachine):
     def recommendations(self, number: int, users: list[str], visit: list[str], hide_seen: bool, k: int) -> None:
         known = self.live(number).look_up([Lookup(user, hide_seen) for user in users])
         asked = [understand(Ask(user, None, visit, k, hide_seen), one) for user, one in zip(users, known, strict=True) if isinstance(one, Known)]
-        for user, one, (items, scores) in zip(users, asked, rank_all([one.wish for one in asked]), strict=True):
+        for user, one, (items, scores, _) in zip(users, asked, rank_all([one.wish for one in asked]), strict=True):
             model = one.wish.serving.model
             right = recommend(model, [*self.history(user), *visit], k, hide_seen=hide_seen)
             assert [(found.item, found.score) for found in model.named(items, scores, one.basis)] == [(found.item, found.score) for found in right]

@@ -115,7 +115,7 @@ def test_another_model_sees_events_at_once_and_keeps_no_states(client: httpx.Cli
         past = [f"i{m:02}" for m in range(1, n + 1)]
         for name in ("gru", "bpr", "main-2", "main"):
             assert pairs(client.post("/v1/recommend", json={"user": "grower", "model": name}).json()["items"]) == pairs(recommend(models[name], past, 20))
-    assert set(server.site.service.figures()["states"]) <= {server.site.service._live.serving.key}
+    assert set(server.site.service.figures()["states"]) == {server.site.service.model.model}
 
 
 def test_a_model_that_is_named_explains(client: httpx.Client, models: dict[str, Model]) -> None:

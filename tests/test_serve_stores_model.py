@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -50,6 +52,7 @@ class AgainstAModel(RuleBasedStateMachine):
         self.versions: dict[str, int] = {}
         self.last: dict[str, int] = {}
         self.states: dict[tuple[str, str], tuple[int, bytes]] = {}
+        self.backed_up: tuple[Path, Any] | None = None
         self.newest = 0
         self.count = 0
 
@@ -124,6 +127,19 @@ class AgainstAModel(RuleBasedStateMachine):
             removed += len(log) - len(kept)
             self.logs[user] = kept
         assert self.store.retain(last, since) == (removed, None)
+
+    @rule()
+    def backup(self) -> None:
+        if isinstance(self.store, SqliteStore):  # Redis is restored while it is empty
+            self.backed_up = self.store._file.path.with_suffix(".backup"), copy.deepcopy((self.logs, self.versions, self.last, self.states))
+            self.store.backup(self.backed_up[0])
+
+    @rule()
+    def restore(self) -> None:
+        if self.backed_up is not None:
+            self.store.restore(self.backed_up[0])
+            self.logs, self.versions, self.last, self.states = copy.deepcopy(self.backed_up[1])
+            self.counts["restored"] += 1
 
     @rule()
     def reopen(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,7 +35,7 @@ def store(server: Server) -> Iterator[RedisStore]:
 
 def test_a_server_that_may_lose_events_is_refused_unless_accepted(tmp_path: Path) -> None:
     server = Server(tmp_path, "--appendonly", "yes", "--appendfsync", "everysec")
-    with pytest.raises(StoreError, match=r"may lose acknowledged events \(appendfsync everysec\)"):
+    with pytest.raises(StoreError, match=r"may lose acknowledged events \(appendfsync everysec\).* or accept that with --set accept_less=true$"):
         RedisStore(server.url)
     store = RedisStore(server.url, accept_less=True)
     assert "appendfsync everysec" in store.durability
@@ -46,8 +47,26 @@ def test_a_wrong_address_is_one_clear_line(tmp_path: Path) -> None:
     pytest.importorskip("redis", reason="the package redis is not installed")
     with pytest.raises(StoreError, match="not understood"):
         RedisStore("http://somewhere")
-    with pytest.raises(StoreUnreachable, match="check that it runs"):
-        RedisStore(f"unix://{tmp_path}/nothing", timeout=0.2)
+    for url, place in (
+        (f"unix://{tmp_path}/nothing?password=secret", f"{tmp_path}/nothing"),
+        ("redis://me:secret@127.0.0.1:1/0", "127.0.0.1:1"),
+    ):
+        with pytest.raises(StoreUnreachable) as raised:
+            RedisStore(url, timeout=0.2)
+        trouble = f"the Redis server at {place} does not answer, or is still loading"
+        assert str(raised.value) == f"{trouble}: check that it runs and that the address is right, then start again"
+
+
+def test_a_missing_package_is_said_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "redis", None)
+    with pytest.raises(StoreError, match=r"needs the package redis, which is not installed: pip install 'hcarec\[redis\]'$"):
+        RedisStore("redis://localhost")
+
+
+def test_a_server_that_goes_away_later_is_tried_again(server: Server, store: RedisStore) -> None:
+    server.stop()
+    with pytest.raises(StoreUnreachable, match="the next call tries again"):
+        store.load([Wanted("a")], M)
 
 
 def test_acknowledged_events_survive_kill_9_and_the_store_reconnects_by_itself(server: Server, store: RedisStore) -> None:

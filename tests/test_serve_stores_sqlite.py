@@ -19,7 +19,6 @@ import pytest
 from hcarec.serve.stores.errors import StoreBusy, StoreDamaged, StoreError, StoreFull
 from hcarec.serve.stores.interface import Change, Event, Rebuilt, Wanted
 from hcarec.serve.stores.sqlite import SqliteStore
-from hcarec.serve.stores.sqlite_backup import restore
 from soak_counts import counting
 
 M = "model"
@@ -73,8 +72,6 @@ def test_a_second_process_is_refused_in_one_line(path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.startswith("StoreBusy") and done.stdout.count("\n") == 1
     assert store.commit([Change("a", 0, [Event(1, "x")], M, None)]) == [1]
-    with pytest.raises(StoreBusy):
-        restore(path, path.with_name("elsewhere"))
     store.close()
     SqliteStore(path).close()
 
@@ -313,23 +310,18 @@ def test_forgetting_leaves_no_byte_behind(path: Path) -> None:
         assert again.check().users == 150 - len(gone)
 
 
-def test_a_restored_backup_takes_the_place_of_a_damaged_store(path: Path, tmp_path: Path) -> None:
-    store = filled(path)
-    told = answers(store)
-    store.backup(tmp_path / "copy.db")
-    with pytest.raises(StoreError, match="itself"):
-        store.backup(path)
-    store.commit([Change("later", 0, [Event(1, "x")], M, None)])
-    store.close()
-    path.write_bytes(b"garbage" * 1000)
-    path.with_name("store.db-wal").write_bytes(b"old")
-    restore(tmp_path / "copy.db", path)
-    with contextlib.closing(SqliteStore(path)) as restored:
-        assert answers(restored) == told
-    for bad in (tmp_path / "none.db", tmp_path / "bad.db"):
-        (tmp_path / "bad.db").write_bytes(b"garbage" * 1000)
-        with pytest.raises(StoreError, match="backup"):
-            restore(bad, path)
-    with contextlib.closing(SqliteStore(path)) as restored:
-        assert answers(restored) == told
-    assert sorted(os.listdir(tmp_path)) == ["bad.db", "copy.db", "store.db", "store.db-mark"]
+def test_new_stores_and_backups_are_readable_by_their_owner_alone(path: Path, tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        store = filled(path, 5)
+        store.backup(tmp_path / "copy.db")
+        os.symlink(tmp_path / "elsewhere.db", tmp_path / "link.db")
+        SqliteStore(tmp_path / "link.db").close()
+        modes = {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()}
+        assert set(modes.values()) == {0o600} and {"store.db", "store.db-wal", "store.db-mark", "copy.db", "elsewhere.db"} <= set(modes)
+        store.close()
+        path.chmod(0o640)  # whoever shares a store on purpose goes on to do so
+        SqliteStore(path).close()
+        assert path.stat().st_mode & 0o777 == 0o640
+    finally:
+        os.umask(before)

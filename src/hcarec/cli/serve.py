@@ -27,8 +27,9 @@ def serve(
     keys: Annotated[Path | None, Option(metavar="FILE", help="File of API keys, of which it holds only hashes; read again when it changes.")] = None,
     make_key: Annotated[str | None, Option(metavar="SCOPES", help="Only make a key for read, write and/or admin, add it to --keys, print it once.")] = None,
     retention: Annotated[str | None, Option(metavar="last=N,days=N", help="Keep only the last N events of a user, those of N days, or both.")] = None,
+    restore: Annotated[Path | None, Option(metavar="FILE", help="Fill the store, which must be empty, from a backup before serving.")] = None,
     beside: Annotated[list[Path] | None, Option(metavar="MODEL", help="Another model, which answers when it is named; may be repeated.")] = None,
-    backups: Annotated[Path | None, Option(metavar="FOLDER", help="Where POST /admin/backup may write.")] = None,
+    backups: Annotated[Path | None, Option(metavar="FOLDER", help="Where POST /admin/backup writes and POST /admin/restore reads.")] = None,
     rate: Annotated[float | None, Option(help="Requests a second of one key or address; 0 for no limit.")] = None,
     threads: Annotated[int | None, Option(help="Threads for ranking; all cores by default.")] = None,
     index: Annotated[bool, Option("--index", help="Measure the index at start and print its recall; it is exact and always in use.")] = False,
@@ -51,6 +52,7 @@ def serve(
             model=model,
             store=store,
             data=data,
+            restore=restore,
             host=host,
             port=port,
             keys=keys,
@@ -98,11 +100,8 @@ def _plan(settings: dict[str, Any], given: dict[str, Any], **rest: Any) -> Setti
             known = sorted(of_limits | of_service)
             raise ConfigError(f"there is no setting '{name}': the settings are {', '.join(known)}{nearest(name, known)}")
     chosen = settings | given
-    try:
-        limits = Limits(**{name: value for name, value in chosen.items() if name in of_limits})
-        options = ServiceOptions(**{name: value for name, value in chosen.items() if name in of_service})
-    except TypeError:
-        raise ConfigError(f"--set {' '.join(f'{name}={value}' for name, value in settings.items())}: a value is not a number") from None
+    limits = Limits(**{name: value for name, value in chosen.items() if name in of_limits})
+    options = ServiceOptions(**{name: value for name, value in chosen.items() if name in of_service})
     return Settings(**rest, limits=limits, options=options)
 
 
@@ -116,12 +115,17 @@ def _retention(given: str | None) -> dict[str, Any]:
     """Read --retention."""
     if given is None:
         return {}
+    from hcarec.config import MOST
+    from hcarec.serve.options import MOST_DAYS
+
+    most = {"last": MOST, "days": MOST_DAYS}
     kept: dict[str, Any] = {}
     for part in given.split(","):
         name, _, value = part.strip().partition("=")
         number = float(value) if value.replace(".", "", 1).isdigit() and value.isascii() else 0.0
-        if name not in ("last", "days") or number <= 0 or (name == "last" and number != int(number)):
-            raise ConfigError(f"--retention '{given}' is not understood: give last=1000, days=365, or last=1000,days=365")
+        if not 0 < number <= most.get(name, 0) or (name == "last" and number != int(number)):
+            limits = f"at most last={MOST} and days={MOST_DAYS}"
+            raise ConfigError(f"--retention '{given}' is not understood: give last=1000, days=365, or last=1000,days=365; {limits}")
         kept[f"retain_{name}"] = int(number) if name == "last" else number
     return kept
 
@@ -166,13 +170,14 @@ def _index(folder: Path) -> str:
     found = measure(load(folder))
     if not found.screened:
         return "index: none, so small a catalogue is scored whole; that is exact"
-    return f"index: recall@{K} {found.recall:.4f} over {SAMPLE} histories of the model's own vectors; {found.speedup:.1f} times as quick as scoring everything"
+    gain = f"{found.speedup:.1f} times as quick as scoring everything" if found.gains else f"a catalogue of {found.items:,} items gains no time by it"
+    return f"index: recall@{K} {found.recall:.4f} over {SAMPLE} histories of the model's own vectors; {gain}"
 
 
 def _without_password(store: str) -> str:
     from urllib.parse import urlsplit
 
-    parts = urlsplit(store) if "://" in store else None
-    if parts is None or "@" not in parts.netloc:
+    if "://" not in store:
         return store
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    parts = urlsplit(store)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"  # what comes after a question mark may hold a password as well

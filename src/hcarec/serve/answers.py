@@ -10,7 +10,7 @@ Moment = Annotated[str, Meta(description="ISO 8601, UTC.", extra_json_schema={"f
 
 
 class TakenEvent(Struct):
-    """What was done with an event, and the time it was stored under."""
+    """What was done with an event, and the time that it is stored under; of a duplicate, which is not stored again, the time just sent."""
 
     status: Literal["applied", "late", "duplicate", "unknown_item"]
     time: Moment
@@ -41,6 +41,7 @@ class Recommended(Struct):
     skipped: list[str]
     degraded: bool
     seconds: dict[str, float]
+    variety: Annotated[float, Meta(description="Where it was asked for: the least cosine distance between two of the items.")] | UnsetType = UNSET
 
 
 class Similar(Struct):
@@ -182,6 +183,14 @@ class BackedUp(Struct):
     """The backup that was written."""
 
     name: str
+
+
+class Restored(Struct):
+    """The backup that was restored, and how much the store holds now."""
+
+    name: str
+    users: int
+    events: int
 
 
 class Latency(Struct):

@@ -8,6 +8,7 @@ import msgspec
 
 from hcarec.errors import ConfigError, DataError, HcarecError, InputError, ModelError
 from hcarec.serve.messages import Overloaded
+from hcarec.serve.schemas import NAME_IN_WORDS, NAME_PATTERN
 from hcarec.serve.stores.errors import StoreBusy, StoreDamaged, StoreError, StoreFull, StoreUnreachable
 
 LONGEST = 400
@@ -55,7 +56,8 @@ def refusal(error: Exception, writes: bool = False) -> Refusal:
         return Refusal(500, "internal", "the server could not answer; its log says why")
     if isinstance(error, (msgspec.ValidationError, msgspec.DecodeError)):
         hint = "; numbers are seconds since 1970, not milliseconds" if "99999999999 - at `$" in str(error) or "100000000000.0 - at `$" in str(error) else ""
-        return Refusal(400, "bad_request", f"the request is not what is expected: {error}{hint}")
+        words = str(error).replace(f"matching regex {NAME_PATTERN!r}", NAME_IN_WORDS)
+        return Refusal(400, "bad_request", f"the request is not what is expected: {words}{hint}")
     if isinstance(error, UnicodeDecodeError):
         return Refusal(400, "bad_request", "the request is not what is expected: JSON in UTF-8 is, and this is not UTF-8")
     if isinstance(error, RecursionError):

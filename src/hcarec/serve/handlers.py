@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from hcarec.errors import DataError, HcarecError
+from hcarec.errors import DataError, HcarecError, InputError
 from hcarec.models.base import Recommendation
 from hcarec.serve import answers, schemas
 from hcarec.serve.admission import Admission
@@ -91,7 +92,8 @@ async def recommend(site: Site, call: Call, body: bytes) -> answers.Recommended:
     """Recommend."""
     answer = await site.service.recommend(_wish.decode(body).message())
     site.metrics.recommended(answer.basis, answer.degraded, answer.seconds)
-    return answers.Recommended(_items(answer.items), answer.basis, answer.model, answer.skipped, answer.degraded, answer.seconds)
+    variety = msgspec.UNSET if answer.variety is None else answer.variety
+    return answers.Recommended(_items(answer.items), answer.basis, answer.model, answer.skipped, answer.degraded, answer.seconds, variety)
 
 
 async def explain(site: Site, call: Call, body: bytes) -> Any:
@@ -186,14 +188,32 @@ async def swap(site: Site, call: Call, body: bytes) -> answers.Swapped:
 
 async def backup(site: Site, call: Call, body: bytes) -> answers.BackedUp:
     """Back the store up."""
+    name, target = _backup(site, body)
+    if target.exists():
+        raise Refusal(422, "refused", f"there is a backup '{name}' already: give another name")
+    await site.service.backup(target)
+    site.log.line("backup written", name=name)
+    return answers.BackedUp(name)
+
+
+async def restore(site: Site, call: Call, body: bytes) -> answers.Restored:
+    """Put a backup in the place of what the store holds."""
+    name, source = _backup(site, body)
+    try:
+        found = await site.service.restore(source)
+    except InputError as error:
+        site.log.line("backup refused", name=name, error=str(error))
+        raise Refusal(422, "refused", str(error).replace(str(source), name)) from None
+    site.log.line("backup restored", name=name, users=found.users, events=found.events)
+    return answers.Restored(name, found.users, found.events)
+
+
+def _backup(site: Site, body: bytes) -> tuple[str, Path]:
+    """Return the name of a backup, and its place."""
     name = _named.decode(body).name
     if site.backups is None:
         raise Refusal(422, "refused", "this server has no folder of backups: start it with --backups FOLDER")
-    if (site.backups / name).exists():
-        raise Refusal(422, "refused", f"there is a backup '{name}' already: give another name")
-    await site.service.backup(site.backups / name)
-    site.log.line("backup written", name=name)
-    return answers.BackedUp(name)
+    return name, Path(os.path.abspath(site.backups / name))
 
 
 async def health(site: Site, call: Call, body: bytes) -> answers.Fine:

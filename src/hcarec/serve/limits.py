@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from dataclasses import dataclass, fields
-from typing import Any
 
+from hcarec.config import MOST, check_kinds
 from hcarec.errors import ConfigError
 
 MOST_CALLERS = 20_000
@@ -43,10 +43,12 @@ class Limits:
     """Time for running requests to end when the server stops."""
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         for field in fields(self):
-            value: Any = getattr(self, field.name)
-            if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < float("inf") or (value == 0 and field.name != "rate"):
-                raise ConfigError(f"the limit {field.name} is {value!r}: give a number above 0")
+            value, may_be_zero = getattr(self, field.name), field.name == "rate"
+            if not 0 <= value <= MOST or (value == 0 and not may_be_zero):
+                zero = "0 for no limit, or " if may_be_zero else ""
+                raise ConfigError(f"the limit {field.name} is {value}: give {zero}a number above 0 and at most {MOST:,}")
 
 
 class Rates:

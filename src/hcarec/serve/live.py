@@ -10,15 +10,17 @@ from __future__ import annotations
 import itertools
 from array import array
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from hcarec.errors import InputError
 from hcarec.serve.messages import Taken
 from hcarec.serve.options import ServiceOptions
 from hcarec.serve.people import NOBODY, People, Person
 from hcarec.serve.policy import Plan, Stamped, by_user, plan
 from hcarec.serve.serving import Serving
 from hcarec.serve.stores.errors import StoreDamaged, StoreError, failure
-from hcarec.serve.stores.interface import Change, History, Loaded, Rebuilt, Store, Wanted
+from hcarec.serve.stores.interface import Change, Figures, History, Loaded, Progress, Rebuilt, Store, Wanted
 from hcarec.serve.taking import Group, Moved
 
 ROUNDS = 20
@@ -310,6 +312,22 @@ class Live:
                 self.people.drop(user)
                 self.unsaved.pop(user, None)
         return removed
+
+    def restore(self, source: Path, progress: Progress) -> Figures:
+        """Put a backup in the place of all that the store holds; return the size of the store after it."""
+        if not self.exclusive:
+            raise InputError(
+                "other servers may write to a Redis store, so it is not restored while it is used: stop them, empty its database, and start one with --restore"
+            )
+        try:
+            self.store.restore(source, progress)
+        except InputError:  # a backup that is none: all is as it was
+            raise
+        except BaseException:  # whether it was done is not known
+            self.switch(self.serving)
+            raise
+        self.switch(self.serving)
+        return self.store.figures()
 
     def switch(self, serving: Serving) -> None:
         """Let another model answer from now on; users are replayed when they are touched."""

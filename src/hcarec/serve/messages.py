@@ -40,8 +40,8 @@ class Ask(NamedTuple):
     """A wish for recommendations: by `user`, by a bare `history` of items, by the items of this `visit`, or two of them.
 
     A visit comes after what is known of the user or after the history; nothing of it is stored. `variety`, from 0 to 1, is
-    the least cosine distance between any two items of the answer; where too few candidates keep it, the best of the others
-    fill the answer up. `allow`, `deny` and `hide_seen` never shorten the answer either, unless too few items remain. `model` names
+    the least cosine distance between any two items of the answer; where too few candidates keep it, those farthest from the
+    others fill the answer up. `allow`, `deny` and `hide_seen` never shorten the answer either, unless too few items remain. `model` names
     another model than the one being served.
     """
 
@@ -63,6 +63,7 @@ class Answer(NamedTuple):
     `random` for the model of that name. `model` is the beginning of the model's hash. `skipped` are the items of the ask
     that the model does not know. `seconds`: `state` (until the user's state was at hand), `queue` (waiting to be ranked), `rank`,
     `total`. `degraded` says that the store could not be asked in time, so that the answer rests on less than is known.
+    `variety` is the least cosine distance between two items of the answer; None unless it was asked for and there are two.
     """
 
     items: list[Recommendation]
@@ -71,6 +72,7 @@ class Answer(NamedTuple):
     skipped: list[str]
     seconds: dict[str, float]
     degraded: bool = False
+    variety: float | None = None
 
 
 class ModelInfo(NamedTuple):

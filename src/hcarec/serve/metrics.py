@@ -18,8 +18,35 @@ BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.
 COUNTED_HERE = ("recommended",)
 GROWING = ("batches", "degraded", "ranked", "refused", "replays", "store_failures", "taken")
 """Figures of the service that only grow; `ranked` over `batches` is how many requests share a pass through the catalogue."""
-NAMED = {"taken": ("events_taken", "status")}
-"""Figures that have another name outside, and what their keys are."""
+NAMED = {"refused": "queue_refusals", "taken": "events_taken"}
+"""Figures that have another name outside."""
+KEYED = {"states": "model", "taken": "status"}
+"""What the keys are of figures that have some."""
+MEANING = {
+    "batches": "Groups of requests that were ranked in one pass through the catalogue",
+    "bytes": "Bytes that the store takes up: the file of SQLite, or the memory of the whole Redis server",
+    "damaged_states": "States that were found damaged since the store was opened, each of which is made anew from the log",
+    "degraded": "Answers that rest on less than is known, since the store could not be asked in time",
+    "events": "Events in the store",
+    "items": "Items that the model being served knows",
+    "model": "The model being served, by the beginning of its hash",
+    "ranked": "Requests that were ranked; over batches, how many share a pass through the catalogue",
+    "rebuilding": "1 while users without a state of the model being served are replayed in the background",
+    "refused": "Jobs that were refused since too many waited before the store or the ranking",
+    "replays": "Users whose state was made anew from their log, after a late event or without a state of this model",
+    "states": "Users with a state in the store, by the model that made it; of models other than the one being served together, as others",
+    "store_down": "1 while the store does not answer: events are refused, answers are degraded",
+    "store_failures": "Times that the store could not do what it was asked for",
+    "taken": "Events taken in, by what was done with them",
+    "title": "What the model being served is called",
+    "traces": "1 while files of the store may still hold bytes of users who were forgotten; they are overwritten when it is quiet",
+    "unsaved_states": "States in memory that are not in the store yet; a stop writes them, after a kill they are made anew from the log",
+    "users": "Users in the store",
+    "users_in_memory": "Users whose states are held in memory",
+    "waiting_asks": "Requests that wait to be ranked",
+    "waiting_events": "Events, lookups of users and other work that wait for the store",
+}
+"""What the figures of the service are."""
 
 
 class Metrics:
@@ -89,14 +116,14 @@ class _Service(Collector):
 
 def _family(figure: str, value: Any) -> Metric:
     """Return a number as it is, a dictionary with its keys as labels, and a text as the label of a 1."""
-    name, label = NAMED.get(figure, (figure, "key"))
-    words, kind = name.replace("_", " ").capitalize(), CounterMetricFamily if figure in GROWING else GaugeMetricFamily
+    name = NAMED.get(figure, figure)
+    words, kind = MEANING.get(figure, name), CounterMetricFamily if figure in GROWING else GaugeMetricFamily
     family: Any
     if isinstance(value, str):
         family = GaugeMetricFamily(f"hcarec_{name}_info", words, labels=[name])
         family.add_metric([value], 1.0)
     elif isinstance(value, dict):
-        family = kind(f"hcarec_{name}", words, labels=[label])
+        family = kind(f"hcarec_{name}", words, labels=[KEYED.get(figure, "key")])
         for key, number in value.items():
             family.add_metric([str(key)], float(number))
     else:

@@ -162,6 +162,17 @@ OPERATIONS = (
         refuses={422: "The server has no folder of backups, or one of this name is there already.", 503: _STORE},
         counted=False,
     ),
+    Operation(
+        "restore",
+        "POST",
+        "/admin/restore",
+        "Put a backup in the place of everything that the store holds, whole or not at all, while the service goes on.",
+        "admin",
+        answers.Restored,
+        schemas.Named,
+        refuses={422: "The backup is not there, damaged or none, or the store is one of several servers; what was there before goes on.", 503: _STORE},
+        counted=False,
+    ),
     Operation("health", "GET", "/healthz", "Say that the server runs.", None, answers.Fine, counted=False),
     Operation(
         "ready", "GET", "/readyz", "Say whether requests can be served.", None, answers.Fine, refuses={503: "Not now; the message says why."}, counted=False

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hcarec.config import MOST, check_kinds
 from hcarec.errors import ConfigError
+
+MOST_DAYS = 36_500
+"""Days that events may be kept at most, a hundred years: in microseconds, more would not fit into the times of a store."""
 
 
 @dataclass(frozen=True)
@@ -53,18 +57,19 @@ class ServiceOptions:
     """Check the structure of an SQLite store when it is opened."""
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         for name in ("max_batch", "max_group", "max_waiting_asks", "max_waiting_events", "cached_users"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}: give a whole number of at least 1")
+            if not 1 <= getattr(self, name) <= MOST:
+                raise ConfigError(f"{name} is {getattr(self, name)}: give a whole number of at least 1 and at most {MOST:,}")
         for name in ("max_wait_s", "max_skew_s", "retain_every_s", "store_timeout_s", "state_wait_s", "take_wait_s", "retry_s"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise ConfigError(f"{name} is {getattr(self, name)}: give a number of seconds above 0")
+            if not 0 < getattr(self, name) <= MOST:
+                raise ConfigError(f"{name} is {getattr(self, name)}: give a number of seconds above 0 and at most {MOST:,}")
         if not 0 <= self.gather_ms <= 1000:
             raise ConfigError(f"gather_ms is {self.gather_ms}: give 0 to 1000 milliseconds")
-        for name in ("retain_last", "retain_days", "threads"):
+        for name, most in (("retain_last", MOST), ("retain_days", MOST_DAYS), ("threads", MOST)):
             value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise ConfigError(f"{name} is {value}: give a number above 0, or leave it out")
+            if value is not None and not 0 < value <= most:
+                raise ConfigError(f"{name} is {value}: give a number above 0 and at most {most:,}, or leave it out")
 
     @property
     def retains(self) -> bool:

@@ -21,8 +21,16 @@ SHALLOW = 100
 POOL, LARGEST_POOL = 10, 1000
 """Candidates looked at for variety: so many times the length of the answer, but about this many at most."""
 
-Ranked = tuple[np.ndarray, np.ndarray]
+Candidates = tuple[np.ndarray, np.ndarray]
 """Items, best first, and their scores."""
+
+
+class Ranked(NamedTuple):
+    """Items, best first, their scores, and, where variety was asked for, the least cosine distance between two of them."""
+
+    items: np.ndarray
+    scores: np.ndarray
+    variety: float | None = None
 
 
 class Wish(NamedTuple):
@@ -49,15 +57,15 @@ class Wish(NamedTuple):
 
 def rank_all(wishes: Sequence[Wish], threads: int | None = None) -> list[Ranked]:
     """Return the answer to every wish; they may be about different models."""
-    answers: list[Ranked] = [(NOTHING, np.zeros(0, np.float32))] * len(wishes)
+    answers = [Ranked(NOTHING, np.zeros(0, np.float32))] * len(wishes)
     groups: dict[tuple[int, str], list[int]] = {}
     for place, wish in enumerate(wishes):
         groups.setdefault((id(wish.serving), _way(wish)), []).append(place)
     for (_, way), places in groups.items():
         group = [wishes[place] for place in places]
         found = [wish.serving.popular(wish.depth, wish.hidden, wish.allowed) for wish in group] if way == "popular" else _ranked(group, way, threads)
-        for place, wish, ranked in zip(places, group, found, strict=True):
-            answers[place] = varied(wish, ranked)
+        for place, wish, candidates in zip(places, group, found, strict=True):
+            answers[place] = varied(wish, candidates)
     return answers
 
 
@@ -67,7 +75,7 @@ def _way(wish: Wish) -> str:
     return "listed" if wish.allowed is not None else "shallow" if wish.depth <= SHALLOW else "deep"
 
 
-def _ranked(wishes: list[Wish], way: str, threads: int | None) -> list[Ranked]:
+def _ranked(wishes: list[Wish], way: str, threads: int | None) -> list[Candidates]:
     model = wishes[0].serving.model
     H = wishes[0].serving.vectors([wish.row for wish in wishes], [wish.items for wish in wishes])
     if way == "listed":
@@ -81,7 +89,7 @@ def _ranked(wishes: list[Wish], way: str, threads: int | None) -> list[Ranked]:
     return ranked
 
 
-def _listed(wishes: list[Wish], H: np.ndarray, threads: int | None) -> list[Ranked]:
+def _listed(wishes: list[Wish], H: np.ndarray, threads: int | None) -> list[Candidates]:
     """Rank only the items of allow lists, with the scores that the whole ranking would give them."""
     model = wishes[0].serving.model
     items, offsets = _ragged([np.setdiff1d(wish.allowed if wish.allowed is not None else NOTHING, wish.hidden) for wish in wishes])
@@ -100,23 +108,29 @@ def _ragged(lists: Sequence[np.ndarray]) -> Ragged:
     return np.concatenate(lists).astype(np.int32), np.cumsum([0, *map(len, lists)])
 
 
-def varied(wish: Wish, ranked: Ranked) -> Ranked:
-    """Return the k best of the candidates no two of which are nearer than the variety asked for, by cosine distance.
+def varied(wish: Wish, candidates: Candidates) -> Ranked:
+    """Return the k best of the candidates, or, where variety is asked for, the k that `spread` finds; always ordered by score."""
+    items, scores = candidates
+    if wish.variety <= 0 or not len(items):
+        return Ranked(items[: wish.k], scores[: wish.k])
+    places, least = spread(wish.serving.model.item_vectors[items], wish.k, wish.variety)
+    return Ranked(items[places], scores[places], least)
 
-    From the best to the worst, a candidate too near to one taken before is passed over. Where too few are left, the best of
-    those passed over fill the answer up. It stays ordered by score.
+
+def spread(vectors: np.ndarray, k: int, variety: float) -> tuple[list[int], float | None]:
+    """Return the places of k of the vectors (n, d), best first, and the least cosine distance between two of them; None for fewer than two.
+
+    One after another the best of those is taken that keep the distance `variety` from all taken before; where none does, the farthest
+    from them, and among equals the best.
     """
-    items, scores = ranked
-    if wish.variety <= 0 or len(items) <= 1:
-        return items[: wish.k], scores[: wish.k]
-    V = wish.serving.model.item_vectors[items].astype(np.float32)
-    V /= np.maximum(np.linalg.norm(V, axis=1, keepdims=True), np.float32(1e-12))
+    V = vectors.astype(np.float64)
+    V /= np.maximum(np.linalg.norm(V, axis=1, keepdims=True), 1e-12)
+    distance, least = np.full(len(V), np.inf), np.inf  # from each vector to the nearest one taken; between two that are taken
     taken: list[int] = []
-    passed: list[int] = []
-    for place in range(len(items)):
-        if len(taken) == wish.k:
-            break
-        near = bool(taken) and 1 - float((V[taken] @ V[place]).max()) < wish.variety
-        (passed if near else taken).append(place)
-    places = sorted([*taken, *passed[: wish.k - len(taken)]])
-    return items[places], scores[places]
+    for _ in range(min(k, len(V))):
+        place = int(np.argmax(np.minimum(distance, variety)))  # farther than asked for is no better: the first of them is
+        least = min(least, float(distance[place]))
+        taken.append(place)
+        np.minimum(distance, 1 - np.vecdot(V, V[place]), out=distance)  # not `@`, whose bits depend on where in V a vector stands
+        distance[place] = -np.inf
+    return sorted(taken), max(least, 0.0) if len(taken) > 1 else None

@@ -24,7 +24,9 @@ ModelName = Annotated[str, Meta(min_length=1, max_length=ID_BYTES, description="
 # To JSON 20.0 is as whole a number as 20.
 Count = Annotated[int, Meta(ge=1, le=MOST_K)] | Annotated[float, Meta(ge=1, le=MOST_K, multiple_of=1)]
 Limit = Annotated[int, Meta(ge=1, le=MOST_LISTED)] | Annotated[float, Meta(ge=1, le=MOST_LISTED, multiple_of=1)]
-Name = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$(?!\n)")]
+NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9._-]*$(?!\n)"
+NAME_IN_WORDS = "of letters (a to z, A to Z), digits, `.`, `_` and `-`, the first of them neither `.` nor `-`"
+Name = Annotated[str, Meta(min_length=1, max_length=128, pattern=NAME_PATTERN)]
 # Milliseconds, often sent by mistake, would be a date in the far future: hence the limit, in the year 5138.
 _RANGE = Meta(gt=-(10**11), lt=10**11)
 When = Annotated[datetime.datetime, Meta(tz=True)] | Annotated[int, _RANGE] | Annotated[float, _RANGE]
@@ -66,7 +68,7 @@ class Wish(Struct, forbid_unknown_fields=True):
     hide_seen: bool = False
     allow: Listed | UnsetType = UNSET
     deny: Listed = msgspec.field(default_factory=list)
-    variety: Annotated[float, Meta(ge=0, le=1, description="The least cosine distance between two items of the answer.")] = 0.0
+    variety: Annotated[float, Meta(ge=0, le=1, description="The least cosine distance between two items; the answer says how near it came.")] = 0.0
     model: ModelName | UnsetType = UNSET
 
     def message(self) -> Ask:

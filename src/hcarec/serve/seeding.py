@@ -1,4 +1,4 @@
-"""Start from the histories of a prepared log."""
+"""Start from the histories of a prepared log, or from a backup."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from hcarec.config import TIME_UNITS
+from hcarec.errors import ConfigError
 from hcarec.sequences import Sequences
 from hcarec.serve.policy import SECOND
 from hcarec.serve.stores.interface import Event, Store
@@ -17,6 +18,16 @@ def seed(store: Store, folder: Path) -> int:
     """Import all histories of a data set into a store, once; return how many events were added."""
     data = Sequences.open(folder)
     return store.seed(data.fingerprint, histories(data))
+
+
+def fill(store: Store, backup: Path) -> None:
+    """Fill an empty store from a backup."""
+    if users := store.figures().users:
+        raise ConfigError(
+            f"--restore fills an empty store, and this one holds {users:,} users already: start without --restore, or with another --store; "
+            "an SQLite store is replaced while the service runs, by POST /admin/restore"
+        )
+    store.restore(backup)
 
 
 def histories(data: Sequences) -> Iterator[tuple[str, list[Event]]]:

@@ -49,6 +49,7 @@ class Settings:
     model: Path
     store: str
     data: Path | None = None
+    restore: Path | None = None
     host: str = "127.0.0.1"
     port: int = 8080
     keys: Path | None = None
@@ -73,7 +74,7 @@ def run(settings: Settings, started: Callable[[Service, str], None]) -> None:
 
 
 async def _serve(settings: Settings, keys: Keys | None, listening: socket.socket, started: Callable[[Service, str], None]) -> None:
-    service = await Service.open(settings.model, settings.store, data=settings.data, options=settings.options, beside=settings.beside)
+    service = await Service.open(settings.model, settings.store, data=settings.data, restore=settings.restore, options=settings.options, beside=settings.beside)
     with _logging(settings.log) as log:
         try:
             site = Site(service, settings.limits, keys, log, settings.model.resolve().parent, settings.backups)

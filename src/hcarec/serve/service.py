@@ -29,11 +29,11 @@ from hcarec.serve.options import ServiceOptions
 from hcarec.serve.people import NOBODY
 from hcarec.serve.policy import stamp
 from hcarec.serve.search import Found, Item, describe
-from hcarec.serve.seeding import seed
+from hcarec.serve.seeding import fill, seed
 from hcarec.serve.serving import Serving
 from hcarec.serve.stores import open_store
 from hcarec.serve.stores.errors import StoreError, StoreUnreachable
-from hcarec.serve.stores.interface import History, Store
+from hcarec.serve.stores.interface import Figures, History, Store
 from hcarec.serve.stores.records import encode
 from hcarec.serve.workers import Call, Find, Rank, RankThread, StoreThread
 
@@ -63,12 +63,13 @@ class Service:
         store: str | Callable[[], Store],
         *,
         data: Path | None = None,
+        restore: Path | None = None,
         options: ServiceOptions | None = None,
         beside: Sequence[Path] = (),
     ) -> Service:
         """Load a model, open a store (by its address, or by a function called in the thread that will own it), import the data set.
 
-        `beside` are the folders of further models, which answer when they are named.
+        A store that is empty is first filled from the backup `restore`. `beside` are the folders of further models, which answer when they are named.
         """
         options = options or ServiceOptions()
         loop = asyncio.get_running_loop()
@@ -78,6 +79,8 @@ class Service:
         def begin() -> Live:
             at = store() if callable(store) else _open(store, options)
             try:
+                if restore is not None:
+                    fill(at, Path(restore))
                 if data is not None:
                     seed(at, Path(data))
             except BaseException:
@@ -125,11 +128,11 @@ class Service:
             state = time.perf_counter()
             answer = self._future()
             self._ranker.inbox.put(Rank(asked.wish, answer, state))
-            items, scores, queue, rank = await answer
+            items, scores, variety, queue, rank = await answer
         found = known.serving.model.named(items, scores, asked.basis)
         self._recommended[asked.basis] += 1
         seconds = {"state": state - begin, "queue": queue, "rank": rank, "total": time.perf_counter() - begin}
-        return Answer(found, asked.basis, known.serving.name, asked.skipped, seconds, degraded)
+        return Answer(found, asked.basis, known.serving.name, asked.skipped, seconds, degraded, variety)
 
     async def _known(self, ask: Ask) -> tuple[Known, bool]:
         """Return what is known of the user of an ask, and whether the store could not be asked for it in time."""
@@ -248,6 +251,23 @@ class Service:
     async def backup(self, target: Path) -> None:
         """Write a copy of the store to a file; events and asks go on meanwhile."""
         await self._call(lambda live: live.store.backup(target, self._store.go_on), brief=False)
+
+    async def restore(self, source: Path) -> Figures:
+        """Put a backup in the place of all that the store holds, whole or not at all; return the size of the store then.
+
+        A backup that cannot be used is refused with `InputError`. Asks go on meanwhile, with what was there before; events wait.
+        """
+
+        def replace(live: Live) -> Figures:
+            upkeep = self._store.upkeep
+            assert upkeep is not None
+            try:
+                upkeep.figures = live.restore(source, self._store.look_on)
+            finally:
+                upkeep.restart()
+            return upkeep.figures
+
+        return await self._call(replace, brief=False)
 
     @property
     def model(self) -> ModelInfo:

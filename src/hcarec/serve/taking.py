@@ -9,7 +9,7 @@ from typing import NamedTuple
 from hcarec.serve.messages import Status
 from hcarec.serve.policy import Plan, Stamped, by_user, plan
 from hcarec.serve.stores.errors import StoreError
-from hcarec.serve.stores.interface import Change, Loaded, Store, Wanted
+from hcarec.serve.stores.interface import Change, Loaded, Progress, Store, Wanted
 
 ROUNDS = 3
 """How often events are tried: the second time with what the store says of those that it refused."""
@@ -67,6 +67,13 @@ class Taker:
         """Remove a user from the store, and from what is remembered."""
         self._remembered.pop(user, None)
         return self._store.forget(user, scrub)
+
+    def restore(self, source: str, progress: Progress | None = None) -> None:
+        """Put a backup in the place of all that the store holds; nothing is remembered afterwards, whatever came of it."""
+        try:
+            self._store.restore(source, progress)
+        finally:
+            self._remembered.clear()
 
     def _attempt(self, events: Mapping[str, Sequence[Stamped]], group: Group, done: dict[str, Moved]) -> None:
         """Take the events of some users; those that the store refuses stay undone, and are loaded the next time."""

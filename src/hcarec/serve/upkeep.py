@@ -42,6 +42,11 @@ class Upkeep:
         self.sweeping = self._live.serving.recurrent
         self._dropping = True
 
+    def restart(self) -> None:
+        """Begin anew because all that the store holds may be other than before."""
+        self.renew()
+        self._next_retention, self._retained_up_to = 0.0, None
+
     @property
     def pressing(self) -> bool:
         """Whether something must not be put off any longer."""

@@ -206,6 +206,13 @@ class StoreThread(threading.Thread):
         jobs = self.inbox.gather(self._options.max_group, 0, 0)
         self._serve([*jobs, *self._from_lane()], brief=True)
 
+    def look_on(self, *_: int) -> None:
+        """Look up users, between two steps of a call that is about to change everything; whatever writes waits for its end."""
+        if len(self._put_off) < self._options.max_waiting_events:
+            jobs = self.inbox.gather(self._options.max_group, 0, 0)
+            self._serve([job for job in jobs if isinstance(job, Find)])
+            self._put_off += [job for job in jobs if not isinstance(job, Find)]
+
     def _end(self) -> None:
         try:
             with self._turn():

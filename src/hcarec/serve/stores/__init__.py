@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hcarec.errors import ConfigError
+
 if TYPE_CHECKING:
     from hcarec.serve.stores.interface import Store
 
@@ -19,6 +21,9 @@ def open_store(address: str, verify: bool = True, prefix: str = "hcarec:", timeo
         from hcarec.serve.stores.redis import RedisStore
 
         return RedisStore(address, prefix, timeout, accept_less)
+    scheme, is_address, _ = address.partition("://")
+    if is_address and "/" not in scheme:  # the rest is not said: it may hold a password
+        raise ConfigError(f"there is no store at addresses that begin with {scheme}://: give {', '.join(REDIS)} or the path of an SQLite file")
     if apart:
         from hcarec.serve.stores.apart import ApartStore
 

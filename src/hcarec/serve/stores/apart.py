@@ -203,6 +203,10 @@ class ApartStore:
         """Write a copy to a file while the store is in use."""
         self._call("backup", os.path.abspath(target), asked=_telling(progress))
 
+    def restore(self, source: str | Path, progress: Progress | None = None) -> None:
+        """Put a backup in the place of everything that the store holds, while it is in use."""
+        self._call("restore", os.path.abspath(source), asked=_telling(progress))
+
     def check(self, progress: Progress | None = None) -> Checked:
         """Read everything, compare all checksums, and raise `StoreDamaged` where they differ."""
         found: Checked = self._call("check", asked=_telling(progress))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from contextlib import closing
+import tempfile
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
 from hcarec import atomic
+from hcarec.errors import InputError
 from hcarec.serve.stores.errors import StoreError
 from hcarec.serve.stores.interface import Change, Event, Loaded, Progress, Rebuilt, Store, Wanted
 
@@ -50,7 +53,8 @@ def _copy_users(source: Store, target: Store, users: list[str], models: list[str
             changes.append(Change(user, 0, events, first, states.get(first)))
             others.append([Rebuilt(user, 0, model, state) for model, state in states.items() if model != first])
     versions = target.commit(changes)
-    assert all(versions), "a store that was empty"
+    if not all(versions):
+        raise StoreError("somebody else writes to the store that is copied into: copy while nobody uses it")
     target.put_states([state._replace(version=version or 0) for version, states in zip(versions, others, strict=True) for state in states])
 
 
@@ -78,3 +82,14 @@ def backup(source: Store, target: Path, progress: Progress | None) -> None:
                     work.with_name(work.name + ending).unlink(missing_ok=True)
     except OSError as error:
         raise StoreError(f"the backup {target} cannot be written ({os.strerror(error.errno or 0)}): give a folder with enough room") from None
+
+
+def fill(store: Store, marked: Callable[[], AbstractContextManager[None]], source: Path, progress: Progress | None) -> None:
+    """Copy a backup, once all of it was found right, into an empty store, within the block `marked`."""
+    from hcarec.serve.stores.sqlite import SqliteStore
+    from hcarec.serve.stores.sqlite_restore import copied
+
+    if store.figures().users:
+        raise InputError("the store is not empty: a backup is restored into an empty one")
+    with tempfile.TemporaryDirectory() as folder, closing(SqliteStore(copied(source, Path(folder), progress), verify=False)) as backup, marked():
+        copy(backup, store, progress)

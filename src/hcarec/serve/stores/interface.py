@@ -17,7 +17,7 @@ Ids (of users, items, events, models) are any text of 1 to 512 bytes of UTF-8, N
 refused with `InputError`. Times are integer microseconds since 1970, any 64-bit integer.
 
 Threads: a store is used by the thread that opened it, one call at a time; SQLite enforces this. A service gives it a
-worker thread of its own and gathers what is waiting into one `load` and one `commit`. The callbacks of `backup` and
+worker thread of its own and gathers what is waiting into one `load` and one `commit`. The callbacks of `backup`, `restore` and
 `check` run in that thread between two short steps, and may use the store: that is how a service goes on meanwhile.
 
 Every method may raise the family of `StoreError`; after one, the store remains usable and nothing is half done.
@@ -208,6 +208,14 @@ class Store(Protocol):
 
     def backup(self, target: str | Path, progress: Progress | None = None) -> None:
         """Write a copy to a file while the store is in use; the file is an SQLite store, and appears whole or not at all."""
+
+    def restore(self, source: str | Path, progress: Progress | None = None) -> None:
+        """Put a backup in the place of everything that the store holds, whole or not at all; one that is damaged or none is refused with `InputError`.
+
+        Every row of the backup is checked before, and it stays as it is. What was written to the store until this returns is gone, but versions are not used
+        again. A store to which several servers may write (not `exclusive`) takes a backup only while it is empty and nobody uses it; if that is
+        interrupted, the store is not opened again until it is emptied.
+        """
 
     def check(self, progress: Progress | None = None) -> Checked:
         """Read everything, compare all checksums, and raise `StoreDamaged` where they differ."""

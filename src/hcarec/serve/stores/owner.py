@@ -34,6 +34,7 @@ ARGUMENTS: dict[str, Any] = {
     "seed": tuple[str, bool],
     "retain": tuple[int | None, int | None, str | None, int],
     "backup": tuple[str],
+    "restore": tuple[str],
     "take": tuple[Group],
 }
 _histories = msgspec.msgpack.Decoder(list[tuple[str, list[Event]]])
@@ -75,10 +76,10 @@ class Owner:
         name = message.kind
         arguments = msgspec.msgpack.decode(message.value, type=ARGUMENTS.get(name, tuple[()]))
         more: dict[str, Any] = {}
-        of = self._taker if name in ("take", "forget") else self._store
+        of = self._taker if name in ("take", "forget", "restore") else self._store
         if name == "seed":
             arguments = arguments[0], self._histories(), arguments[1]
-        elif name in ("backup", "check"):
+        elif name in ("backup", "restore", "check"):
             more["progress"] = lambda done, total: self._ask((done, total))
         self._answer(line, lambda: getattr(of, name)(*arguments, **more), name)
 

@@ -210,6 +210,12 @@ class RedisStore:
 
         backup(self, Path(target), progress)
 
+    def restore(self, source: str | Path, progress: Progress | None = None) -> None:
+        """Fill the store, which must be empty and used by nobody else, from a backup."""
+        from hcarec.serve.stores.copying import fill
+
+        fill(self, self._at.restoring, Path(source), progress)
+
     def check(self, progress: Progress | None = None) -> Checked:
         """Read everything, compare all checksums, and raise `StoreDamaged` where they differ."""
         return redis_upkeep.check(self._at, self.history, progress)

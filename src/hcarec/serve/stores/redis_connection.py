@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -24,7 +25,7 @@ class RedisConnection:
             from redis.backoff import NoBackoff
             from redis.retry import Retry
         except ImportError:
-            raise StoreError("the Redis store needs the package redis: install hcarec[redis]") from None
+            raise StoreError("the Redis store needs the package redis, which is not installed: pip install 'hcarec[redis]'") from None
         self._redis: Any = redis
         self._prefix = prefix.encode()
         self._scripts: dict[str, Any] = {}
@@ -35,9 +36,19 @@ class RedisConnection:
             raise StoreError("the address of the Redis store is not understood: give redis://host:port/0, rediss://.. or unix://path") from None
         try:
             self.durability = self._examine(accept_less)
+            self._refuse_half()
+        except StoreUnreachable as error:
+            self.close()
+            trouble = f"the Redis server at {self._where()} does not answer, or is still loading"
+            raise StoreUnreachable(f"{trouble}: check that it runs and that the address is right, then start again") from error
         except BaseException:
             self.close()
             raise
+
+    def _where(self) -> str:
+        """Return the place of the server, without the password."""
+        place: dict[str, Any] = self.client.connection_pool.connection_kwargs
+        return str(place["path"]) if "path" in place else f"{place.get('host', 'localhost')}:{place.get('port', 6379)}"
 
     def _examine(self, accept_less: bool) -> str:
         info = self.info("server") | self.info("cluster")
@@ -58,7 +69,28 @@ class RedisConnection:
         if accept_less:
             return f"acknowledged events may be lost with the Redis server ({', '.join(wrong)})"
         needed = ", ".join(f"{name} {value}" for name, value in NEEDED.items())
-        raise StoreError(f"the Redis server may lose acknowledged events ({', '.join(wrong)}): set {needed}, or accept less durability")
+        raise StoreError(f"the Redis server may lose acknowledged events ({', '.join(wrong)}): set {needed}, or accept that with --set accept_less=true")
+
+    def _refuse_half(self) -> None:
+        """Refuse a store that somebody else is filling from a backup, or has filled by half."""
+        if self.read([("GET", self.key("restoring"))])[0] is not None:
+            raise self._half()
+
+    def _half(self) -> StoreError:
+        return StoreError(
+            "a backup is being restored into this Redis store, or was until that was interrupted: wait for its end, "
+            "or empty the database (redis-cli FLUSHDB, where nothing else is in it) and start with --restore again"
+        )
+
+    @contextlib.contextmanager
+    def restoring(self) -> Iterator[None]:
+        """Run a block that fills the store; while it runs, and after one that failed, nobody else opens the store."""
+        key, own = self.key("restoring"), secrets.token_bytes(16)
+        self.write([("SET", key, own, "NX")])
+        if self.read([("GET", key)])[0] != own:  # the answer to the first says less: it may have been sent twice
+            raise self._half()
+        yield
+        self.write([("DEL", key)])
 
     # -- keys ----------------------------------------------------------------------------------------------------
 

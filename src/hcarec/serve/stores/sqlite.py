@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hcarec.serve.stores import sqlite_backup, sqlite_log, sqlite_upkeep
+from hcarec.serve.stores import sqlite_backup, sqlite_log, sqlite_restore, sqlite_upkeep
 from hcarec.serve.stores.interface import Change, Checked, Event, Figures, History, Loaded, Page, Progress, Rebuilt, Retained, Wanted
 from hcarec.serve.stores.records import checksum, decode_event, encode, encode_events, event_checksum
 from hcarec.serve.stores.sqlite_file import SLOT, SqliteFile, Totals, User
@@ -260,6 +260,10 @@ class SqliteStore:
     def backup(self, target: str | Path, progress: Progress | None = None) -> None:
         """Write a copy to a file while the store is in use."""
         sqlite_backup.backup(self._file, Path(target), progress)
+
+    def restore(self, source: str | Path, progress: Progress | None = None) -> None:
+        """Put a backup in the place of everything that the store holds, while it is in use."""
+        sqlite_restore.restore(self._file, Path(source), progress)
 
     def check(self, progress: Progress | None = None) -> Checked:
         """Read everything, compare all checksums, and raise `StoreDamaged` where they differ."""

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import secrets
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 from hcarec import atomic
-from hcarec.serve.stores.errors import StoreBusy, StoreDamaged, StoreError
+from hcarec.serve.stores.errors import StoreError
 from hcarec.serve.stores.interface import Checked, Progress
 from hcarec.serve.stores.records import checksum
-from hcarec.serve.stores.sqlite_file import APPLICATION, SLOT, SqliteFile, Totals, User
+from hcarec.serve.stores.sqlite_file import SLOT, SqliteFile, Totals, User, make_private
 from hcarec.serve.stores.sqlite_log import read_events
+from hcarec.serve.stores.sqlite_upkeep import seeds
 
 BACKUP_PAGES = 256  # a step of the backup: 1 MB
 CHECK_USERS = 200  # a step of the check
@@ -23,14 +25,9 @@ def backup(file: SqliteFile, target: Path, progress: Progress | None) -> None:
     """Copy page by page; what is written between two steps goes to the copy too."""
     if os.path.realpath(target) == os.path.realpath(file.path):
         raise StoreError(f"{target} is the store itself: give another file for the backup")
-
-    def step(_: int, left: int, total: int) -> None:
-        if progress is not None:
-            progress(total - left, total)
-
     try:
-        with atomic.file(target) as work, closing(sqlite3.connect(work, isolation_level=None)) as copy:
-            file.db.backup(copy, pages=BACKUP_PAGES, progress=step)
+        with atomic.file(target) as work, closing(_private(work)) as copy:
+            file.db.backup(copy, pages=BACKUP_PAGES, progress=told(progress))
             copy.execute("PRAGMA journal_mode = DELETE")  # one file, nothing beside it
             sizes = copy.execute("SELECT clock, last_user, users, events, traces FROM store").fetchone()
             totals = Totals(secrets.token_bytes(16), *sizes)  # a store of its own: the mark of the original is not about it
@@ -43,47 +40,19 @@ def backup(file: SqliteFile, target: Path, progress: Progress | None) -> None:
         raise file.damaged("backup") from None
 
 
-def restore(source: str | Path, target: str | Path) -> None:
-    """Put a backup in the place of a store that nobody uses, whatever state that is in; its WAL and mark go with it."""
-    source, target = Path(source), Path(os.path.abspath(target))
-    if not source.is_file():
-        raise StoreError(f"there is no backup {source}: give the file that a backup wrote")
-    _refuse_if_used(target)
-    try:
-        with atomic.file(target) as work:
-            _copy_verified(source, work)
-            for ending in ("-wal", "-shm", "-journal", "-mark"):  # an old WAL would be replayed over the backup
-                target.with_name(target.name + ending).unlink(missing_ok=True)
-    except OSError as error:
-        raise StoreError(f"the store {target} cannot be written ({error.strerror}): give a folder with enough room") from None
+def _private(work: Path) -> sqlite3.Connection:
+    make_private(work)
+    return sqlite3.connect(work, isolation_level=None)
 
 
-def _copy_verified(source: Path, work: Path) -> None:
-    try:
-        with closing(sqlite3.connect(source, timeout=0)) as db, closing(sqlite3.connect(work)) as copy:
-            if db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
-                raise StoreError(f"{source} is not the backup of a store: give the file that a backup wrote")
-            db.backup(copy)
-            if copy.execute("PRAGMA integrity_check(1)").fetchone()[0] != "ok":
-                raise StoreDamaged(f"the backup {source} is damaged: use an older one")
-            copy.execute("PRAGMA journal_mode = DELETE")
-    except sqlite3.OperationalError as error:
-        raise StoreBusy(f"the backup {source} cannot be copied ({error}): make sure that it is not in use and that there is room") from None
-    except sqlite3.DatabaseError as error:
-        raise StoreDamaged(f"the backup {source} cannot be read ({error}): use another one") from None
+def told(progress: Progress | None) -> Callable[[int, int, int], None]:
+    """Return what SQLite calls after each step of a copy."""
 
+    def step(_: int, left: int, total: int) -> None:
+        if progress is not None:
+            progress(total - left, total)
 
-def _refuse_if_used(target: Path) -> None:
-    if not target.exists():
-        return
-    with closing(sqlite3.connect(target, timeout=0, isolation_level=None)) as db:
-        try:
-            db.execute("BEGIN EXCLUSIVE")
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
-                raise StoreBusy(f"the store {target} is in use by another process: stop that one first") from None
-        except sqlite3.DatabaseError:
-            pass  # damaged: that is why it is being replaced
+    return step
 
 
 def check(file: SqliteFile, progress: Progress | None) -> Checked:
@@ -96,6 +65,7 @@ def check(file: SqliteFile, progress: Progress | None) -> Checked:
             raise file.damaged("users")
         if file.db.execute("SELECT count(*) FROM events").fetchone()[0] != events:
             raise file.damaged("events")
+        seeds(file)  # which compares their checksums
     checked = Checked(0, 0, 0, 0)
     after = 0
     while True:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shutil
 import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -88,6 +89,17 @@ def marks(n: int) -> str:
     return ", ".join("?" * n)
 
 
+def make_private(path: Path) -> None:
+    """Make a file that nobody else may read, unless it is there; SQLite gives the same rights to what it keeps beside it."""
+    with contextlib.suppress(OSError):  # it is there, or SQLite will say what is wrong
+        os.close(os.open(os.path.realpath(path), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+
+
+def restoring_folder(path: Path) -> Path:
+    """Return the folder in which the copy of a backup lies while it is restored."""
+    return path.with_name(f".{path.name}.restoring")
+
+
 class SqliteFile:
     """The only connection to a store's file, which no other process can open meanwhile.
 
@@ -97,6 +109,7 @@ class SqliteFile:
 
     def __init__(self, path: str | Path, verify: bool, checkpoint_pages: int) -> None:
         self.path = Path(os.path.abspath(path))
+        make_private(self.path)
         with self.guarded():
             self.db = sqlite3.connect(self.path, timeout=1.0, isolation_level=None)
         self._mark = Mark(self.path)
@@ -115,6 +128,7 @@ class SqliteFile:
         self.db.text_factory = bytes  # a damaged row may claim to be text
         execute("PRAGMA locking_mode = EXCLUSIVE")  # also keeps the WAL's index in memory: no file of it to go wrong
         execute("BEGIN IMMEDIATE").connection.rollback()  # takes the lock, before anything is changed
+        shutil.rmtree(restoring_folder(self.path), ignore_errors=True)  # left by who was killed; it holds people's events
         tables = execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL").fetchall()
         application, version = (execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version"))
         if tables and application != APPLICATION:
@@ -259,6 +273,19 @@ class SqliteFile:
         """Bring everything into the main file and cut the WAL to nothing."""
         if self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
             raise StoreBusy(f"the store {self.path} could not be brought into one file: something else is reading it")
+
+    def replace_all(self, other: sqlite3.Connection) -> None:
+        """Put what another database holds in the place of everything, in one durable transaction."""
+        self._totals, self._models = None, None
+        self._users.clear()
+        with self.guarded():
+            try:
+                other.backup(self.db)
+            finally:  # the WAL has become as large as that database, be the transaction done or not; later will do where this fails
+                with contextlib.suppress(sqlite3.Error, StoreBusy):
+                    self.checkpoint()
+            totals = self.totals()
+        self._mark.write(totals.name, totals.clock)
 
     def close(self) -> None:
         """Close the connection, then the mark."""
