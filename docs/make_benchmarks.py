@@ -136,7 +136,7 @@ def _serve(result: dict[str, Any]) -> list[str]:
         cores = ", ".join(f"{value:.2f}" for value in first["cores"].values())
         machine = f"{statistics.median(run['machine']['wait_p99_ms'] for run in one['runs']):.1f}"
         rows.append((one["case"], one["model"], f"{one['rate']:,.0f}", *times, str(one["refused"]), machine, recall, where, cores))
-    sync = result["fdatasync_ms"]
+    sync, again = result["fdatasync_ms"], sum(len(one["disturbed"]) for one in result["cases"])
     return [
         "## The live service",
         "",
@@ -146,7 +146,7 @@ def _serve(result: dict[str, Any]) -> list[str]:
         "case: the index screens items by bounds and scores only what may enter. The machine's p99 is told by a process beside each run that does",
         "nothing but sleep for a millisecond at a time: from how late it woke follows how long anything that comes at any moment waits, 1 time in 100,",
         "because the machine is busy or its host is. Runs during which",
-        f"other machines on the host took more than {result['most_stolen']:.0%} of the cores were done again, {sum(len(one['disturbed']) for one in result['cases'])} in all, "
+        f"other machines on the host took more than {result['most_stolen']:.0%} of the cores were done again, {again} in all, "
         "at most 3 of a case; they are in the JSON as well. The quietest run is the one during which the host took least.",
         "",
         *_table(("case", "model", "a second", "p50 ms", "p99 ms", "p99 of the quietest run", "goal", "refused", "machine's p99", "recall@20", *MORE), rows),
@@ -193,12 +193,14 @@ def _overload(over: dict[str, Any], goal: float) -> list[str]:
     tried = ", ".join(f"{one['rate']:,.0f} ({one['latency_ms']['p99']:.0f} ms, {_not_answered(one)} refused)" for one in over["ladder"])
     answered = statistics.median(one["answered_per_second"] for one in twice)
     each = {name: ", ".join(f"{one['latency_ms']['p99']:.0f}" for one in over[name]) for name in ("held", "twice")}
+    refused, sent = sum(map(_not_answered, twice)), sum(one["requests"] for one in twice)
     return [
         f"Overload. Loads of the third case were tried one after the other, with a p99 of {goal:.0f} ms and nothing refused to be held: {tried}.",
-        f"{'Held' if over['ladder'][0]['held'] else 'None was; the first counts'}: {over['held_rate']:,.0f} a second. It and twice as many were then sent in turns,",
-        f"{len(twice)} times each. At that load p99 is {over['held_p99_ms']:.0f} ms (median of {each['held']}). Of twice as many it answers {answered:,.0f} a second with a p99",
-        f"of {over['twice_p99_ms']:.0f} ms (median of {each['twice']}), {over['p99_ratio']:.1f} times as long and {over['twice_p99_ms'] / goal:.1f} times the {goal:.0f} ms asked for, "
-        f"and refuses {sum(map(_not_answered, twice)):,} of {sum(one['requests'] for one in twice):,} with 503 and Retry-After.",
+        f"{'Held' if over['ladder'][0]['held'] else 'None was; the first counts'}: {over['held_rate']:,.0f} a second. It and twice as many were then",
+        f"sent in turns, {len(twice)} times each. At that load p99 is {over['held_p99_ms']:.0f} ms (median of {each['held']}).",
+        f"Of twice as many it answers {answered:,.0f} a second with a p99 of {over['twice_p99_ms']:.0f} ms (median of {each['twice']}),",
+        f"{over['p99_ratio']:.1f} times as long and {over['twice_p99_ms'] / goal:.1f} times the {goal:.0f} ms asked for, and refuses",
+        f"{refused:,} of {sent:,} with 503 and Retry-After.",
         f"Memory: {over['memory_mib_before']:.0f} MiB before, {over['memory_mib_during']:.0f} at most. "
         f"A second later, at the former load: p99 {after_p99:.0f} ms, {_not_answered(over['after'])} refused.",
     ]
