@@ -204,8 +204,10 @@ def test_slow_callers_are_let_go(server: Running) -> None:
         connection.sendall(b"GET /healthz HT")
         assert spoken(connection).startswith(b"HTTP/1.1 408 ")
     with raw(server) as connection:
-        connection.sendall(HEAD + b"Content-Length: 2\r\n\r\n{")
-        assert spoken(connection).startswith(b"HTTP/1.1 408 ")
+        connection.sendall(HEAD + b"X-Request-Id: slow-1\r\nContent-Length: 2\r\n\r\n{")
+        answer = spoken(connection)
+        assert answer.startswith(b"HTTP/1.1 408 ")
+        assert b"\r\nx-request-id: slow-1\r\n" in answer  # by which the log knows it as well
     with raw(server) as connection:  # a line break between requests does not stop the clock
         connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         answer = b""

@@ -17,14 +17,19 @@ import pytest
 
 from hcarec.errors import ConfigError, InputError
 from hcarec.recommendation import recommend
+from hcarec.serve.lane import Take
 from hcarec.serve.messages import Overloaded
+from hcarec.serve.options import ServiceOptions
+from hcarec.serve.policy import Stamped
 from hcarec.serve.service import Ask, NewEvent, Service
 from hcarec.serve.stores.errors import StoreError, StoreUnreachable
 from hcarec.serve.stores.interface import Event
 from hcarec.serve.stores.sqlite import SqliteStore
+from hcarec.serve.upkeep import Upkeep
 from hcarec.serve.workers import StoreThread
 from http_server import Running, problem
 from live_models import models, quick_folder, run, running, saved, until
+from short_way import until as wait_until
 from store_servers import DURABLE, Server
 
 ITEMS = [f"i{n:02}" for n in range(1, 51)]
@@ -149,18 +154,43 @@ def test_users_are_looked_up_and_events_wait_while_a_backup_is_checked(
             restore = asyncio.create_task(service.restore(tmp_path / "backup.db"))
             await until(began.is_set)
             event = asyncio.create_task(send(service, "a", "i05"))
+            removed, forgotten = asyncio.create_task(service.retract("b", "none")), asyncio.create_task(service.forget("b"))
             assert (await service.recommend(Ask("a", k=10))).items == right(["i01", "i02", "i03"])
-            assert not restore.done() and not event.done()
+            assert await log(service, "a") == ["i01", "i02", "i03"]  # to read is not to change
+            assert not any(one.done() for one in (restore, event, removed, forgotten))
             answered.set()
             await restore
             await event
+            assert (await removed, await forgotten) == (0, 0)  # of which the backup knows nothing
             assert await log(service, "a") == ["i01", "i02", "i05"]
             assert (await service.recommend(Ask("a", k=10))).items == right(["i01", "i02", "i05"])
 
     run(work())
 
 
-def test_a_refused_backup_changes_nothing(folder: Path, tmp_path: Path, options: dict[str, Any]) -> None:
+def test_who_waits_for_the_end_of_a_restore_is_bounded_in_number_and_in_time() -> None:
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        thread = StoreThread(loop, lambda: pytest.fail("not started"), ServiceOptions(max_waiting_events=20, max_group=8))
+        takes = [Take([Stamped("u", "i01", 1, None, False)] * 7, loop.create_future(), float("inf")) for _ in range(5)]
+        for take in takes:
+            thread.inbox.put(take, 7)
+            thread.look_on()
+        assert (thread.waiting, thread.inbox.waiting) == (35, 14)  # as many as there is room for are put off, the rest stays where it is refused
+        takes[1].answer.set_result(None)
+        thread.look_on()
+        assert (thread.waiting, thread.inbox.waiting) == (28, 14)
+        thread.look_on()
+        assert (thread.waiting, thread.inbox.waiting) == (28, 7)
+        assert [thread._next_put_off() for _ in range(4)] == [[takes[0]], [takes[2]], [takes[3]], []]  # no more at once than at other times
+
+    run(work())
+
+
+def test_a_refused_backup_changes_nothing(folder: Path, tmp_path: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    restarts: list[Upkeep] = []
+    monkeypatch.setattr(Upkeep, "restart", restarts.append)
+
     async def work() -> None:
         async with running(folder, str(tmp_path / "store.db"), **options) as service:
             await send(service, "a", "i01", "i02")
@@ -169,6 +199,7 @@ def test_a_refused_backup_changes_nothing(folder: Path, tmp_path: Path, options:
                 with pytest.raises(InputError, match="backup"):
                     await service.restore(tmp_path / bad)
             assert service.figures()["users_in_memory"] == 1 and service.figures()["store_failures"] == 0
+            assert restarts == []
             assert (await service.recommend(Ask("a", k=10))).items == right(["i01", "i02"])
 
     run(work())
@@ -225,9 +256,17 @@ def test_redis_is_restored_at_the_start_alone(folder: Path, tmp_path: Path, monk
             await service.restore(tmp_path / "backup.db")
         assert await log(service, "user 7") == ITEMS[7:11]
         await service.close()
-        with pytest.raises(ConfigError, match="holds 30 users already"):
+        with pytest.raises(ConfigError, match=r"is not \(users: 30\)"):
             await Service.open(saved(folder, "hca-gru"), server.url, restore=tmp_path / "backup.db")
         server.client().flushdb()
+        with closing(SqliteStore(tmp_path / "half.db")) as half, monkeypatch.context() as patch:
+            patch.setattr("hcarec.serve.stores.sqlite_upkeep.SEED_EVENTS", 1)
+            with pytest.raises(ZeroDivisionError):
+                half.seed("data", ((f"user {n}", [Event(1, ITEMS[n])]) if n < 5 else 1 // 0 for n in range(6)))
+            half.backup(tmp_path / "half-backup.db")
+        with pytest.raises(StoreError, match="import of histories is not finished"):
+            await Service.open(saved(folder, "hca-gru"), server.url, restore=tmp_path / "half-backup.db")
+        await (await Service.open(saved(folder, "hca-gru"), server.url)).close()  # nothing was written, so nothing stands in the way
         with monkeypatch.context() as patch:
             patch.setattr("hcarec.serve.stores.copying.USERS", 10)
             patch.setattr("hcarec.serve.stores.redis.RedisStore.put_states", _interrupted)
@@ -247,10 +286,14 @@ def _interrupted(*_: Any) -> None:
     raise KeyboardInterrupt
 
 
+async def _unreachable(*_: Any) -> None:
+    raise StoreUnreachable("the process that writes has ended")
+
+
 # -- over HTTP ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_backup_is_restored_by_name(folder: Path, tmp_path: Path) -> None:
+def test_a_backup_is_restored_by_name(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     backups = tmp_path / "backups"
     backups.mkdir()
     with Running(saved(folder, "hca-gru"), backups / "store.sqlite", backups=backups) as server, server.client() as client:
@@ -280,7 +323,11 @@ def test_a_backup_is_restored_by_name(folder: Path, tmp_path: Path) -> None:
         assert [one["status"] for one in again] == ["duplicate", "applied"]
         status = client.get("/v1/status").json()
         assert (status["users"], status["errors"]) == (1, 0)
-        assert {"backup refused", "backup restored"} <= {line["what"] for line in server.lines()}
+        with monkeypatch.context() as patch:
+            patch.setattr(Service, "restore", _unreachable)
+            refused = client.post("/admin/restore", json={"name": "monday.sqlite"})
+            assert problem(refused) == (503, "store_unavailable") and "not known whether the backup was restored" in refused.text
+        wait_until(lambda: {"backup refused", "backup restored", "restore not known"} <= {line["what"] for line in server.lines()})
     with Running(saved(folder, "hca-gru"), tmp_path / "other.sqlite") as server, server.client() as client:
         assert "--backups FOLDER" in client.post("/admin/restore", json={"name": "monday.sqlite"}).text
 
@@ -297,7 +344,7 @@ def test_a_store_is_filled_from_a_backup_at_the_start(folder: Path, tmp_path: Pa
         service = await Service.open(model, str(tmp_path / "new.db"), restore=tmp_path / "backup.db")
         assert (await service.recommend(Ask("a", k=10))).items == right(["i01", "i02"])
         await service.close()
-        with pytest.raises(ConfigError, match="holds 1 users already"):
+        with pytest.raises(ConfigError, match=r"is not \(users: 1\)"):
             await Service.open(model, str(tmp_path / "new.db"), restore=tmp_path / "backup.db")
         with pytest.raises(InputError, match="there is no backup"):
             await Service.open(model, str(tmp_path / "newer.db"), restore=tmp_path / "none.db")
@@ -314,6 +361,6 @@ def test_a_store_that_is_not_empty_is_refused_in_one_line(command: Command, fold
             await service.backup(tmp_path / "backup.db")
 
     run(work())
-    for store, backup, words in (("store.db", "backup.db", "holds 1 users already: start without --restore"), ("new.db", "none.db", "there is no backup")):
+    for store, backup, words in (("store.db", "backup.db", "is not (users: 1): start without --restore"), ("new.db", "none.db", "there is no backup")):
         code, out, err = command("serve", saved(folder, "hca-gru"), "--store", tmp_path / store, "--restore", tmp_path / backup, "--port", 0)
         assert (code, out) == (2, "") and words in err and err.count("\n") == 1, err

@@ -130,7 +130,8 @@ class Watch:
 
     def common(self, scope: Scope | None = None) -> list[tuple[bytes, bytes]]:
         """Return the headers that every answer has, for one that is given before the application sees the request, or where there is none."""
-        return [*SAFE_HEADERS, (b"x-request-id", self.name(None if scope is None else given_name(scope)).encode())]
+        name = (scope or {}).get("request_id") or self.name(None if scope is None else given_name(scope))
+        return [*SAFE_HEADERS, (b"x-request-id", name.encode())]
 
     def over(self, method: str, endpoint: Any, name: str, status: int, seconds: float) -> None:
         """Count a request that is over, and write its line in the log."""

@@ -27,7 +27,7 @@ from hcarec.serve.page_files import INDEX, PageFile, read_page
 from hcarec.serve.search import Item
 from hcarec.serve.service import Service
 from hcarec.serve.status import Recent
-from hcarec.serve.stores.errors import StoreError
+from hcarec.serve.stores.errors import StoreError, StoreUnreachable
 
 
 @dataclass
@@ -204,6 +204,11 @@ async def restore(site: Site, call: Call, body: bytes) -> answers.Restored:
     except InputError as error:
         site.log.line("backup refused", name=name, error=str(error))
         raise Refusal(422, "refused", str(error).replace(str(source), name)) from None
+    except StoreUnreachable as error:
+        site.log.line("restore not known", name=name, error=str(error))
+        raise Refusal(
+            503, "store_unavailable", "it is not known whether the backup was restored: look at what there is before you ask again", 1
+        ) from None
     site.log.line("backup restored", name=name, users=found.users, events=found.events)
     return answers.Restored(name, found.users, found.events)
 

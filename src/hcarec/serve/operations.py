@@ -30,7 +30,7 @@ class Operation(NamedTuple):
 
     @property
     def writes(self) -> bool:
-        """Whether it changes the log of a user."""
+        """Whether it changes the log of one user."""
         return self.method == "DELETE" or self.scope == "write"
 
 

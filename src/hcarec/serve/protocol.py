@@ -181,7 +181,7 @@ class GuardedProtocol(HttpToolsProtocol):
             return self._turn_away(Refusal(408, "timeout", f"the headers {within}"))
         if self.cycle is not None and self.cycle.more_body and not self.cycle.response_started:
             self.cycle.scope["too_slow"] = True  # type: ignore[typeddict-unknown-key]
-            return self._turn_away(Refusal(408, "timeout", f"the body {within}"))
+            return self._turn_away(Refusal(408, "timeout", f"the body {within}"), self.cycle.scope)
         self.transport.close()
 
     # -- going out ---------------------------------------------------------------------------------------------------
@@ -225,13 +225,13 @@ class GuardedProtocol(HttpToolsProtocol):
             return self.transport.abort()
         super().timeout_keep_alive_handler()
 
-    def _turn_away(self, refusal: Refusal) -> None:
+    def _turn_away(self, refusal: Refusal, scope: Any = None) -> None:
         self.refused(refusal.code)
         if self._answers_another():  # who would take this for that answer
             return self.transport.close()
         body = refusal.body()
         lines: list[Any] = [STATUS_LINE[refusal.status], b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n" % len(body)]
-        lines += [b"%s: %s\r\n" % pair for pair in (*self.common(), *refusal.headers)]
+        lines += [b"%s: %s\r\n" % pair for pair in (*self.common(scope), *refusal.headers)]
         self.transport.write(b"".join([*lines, b"\r\n", body]))
         self.transport.close()
 

@@ -24,7 +24,7 @@ def fill(store: Store, backup: Path) -> None:
     """Fill an empty store from a backup."""
     if users := store.figures().users:
         raise ConfigError(
-            f"--restore fills an empty store, and this one holds {users:,} users already: start without --restore, or with another --store; "
+            f"--restore fills an empty store, and this one is not (users: {users:,}): start without --restore, or with another --store; "
             "an SQLite store is replaced while the service runs, by POST /admin/restore"
         )
     store.restore(backup)

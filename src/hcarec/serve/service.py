@@ -10,8 +10,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
+from hcarec.errors import InputError
 from hcarec.explanation import Explanation
 from hcarec.explanation import explain as explain_history
 from hcarec.models.base import Recommendation
@@ -213,24 +214,24 @@ class Service:
     async def history(self, user: str, limit: int | None = 100) -> History:
         """Return the last events of a user, oldest first; version 0 and none for a user without a log."""
         encode("user", user)
-        return await self._call(lambda live: live.history(user, limit))
+        return await self._call("reads", lambda live: live.history(user, limit))
 
     async def users(self, beginning: str = "", limit: int = 20) -> list[Listed]:
         """Return users whose ids begin with a text."""
         if beginning:
             encode("user", beginning)
-        return await self._call(lambda live: find_users(live.store, beginning, limit))
+        return await self._call("reads", lambda live: find_users(live.store, beginning, limit))
 
     async def retract(self, user: str, event_id: str) -> int:
         """Remove one event of a user durably; return how many went. Every later answer is as if it had never been there."""
         encode("user", user)
         encode("event", event_id)
-        return await self._call(lambda live: live.retract(user, event_id))
+        return await self._call("changes", lambda live: live.retract(user, event_id))
 
     async def forget(self, user: str) -> int:
         """Remove a user wholly and durably; return how many events went."""
         encode("user", user)
-        return await self._call(lambda live: live.forget(user), brief=False)
+        return await self._call("long", lambda live: live.forget(user))
 
     # -- the model and the store ---------------------------------------------------------------------------------
 
@@ -245,17 +246,17 @@ class Service:
                     assert self._store.upkeep is not None
                     self._store.upkeep.renew()
 
-                await self._call(switch, brief=False)
+                await self._call("long", switch)
                 return serving.info
 
     async def backup(self, target: Path) -> None:
         """Write a copy of the store to a file; events and asks go on meanwhile."""
-        await self._call(lambda live: live.store.backup(target, self._store.go_on), brief=False)
+        await self._call("long", lambda live: live.store.backup(target, self._store.go_on))
 
     async def restore(self, source: Path) -> Figures:
         """Put a backup in the place of all that the store holds, whole or not at all; return the size of the store then.
 
-        A backup that cannot be used is refused with `InputError`. Asks go on meanwhile, with what was there before; events wait.
+        A backup that cannot be used is refused with `InputError`. Who only reads goes on meanwhile, with what was there before; all others wait.
         """
 
         def replace(live: Live) -> Figures:
@@ -263,11 +264,15 @@ class Service:
             assert upkeep is not None
             try:
                 upkeep.figures = live.restore(source, self._store.look_on)
-            finally:
+            except InputError:  # nothing has changed
+                raise
+            except BaseException:
                 upkeep.restart()
+                raise
+            upkeep.restart()
             return upkeep.figures
 
-        return await self._call(replace, brief=False)
+        return await self._call("long", replace)
 
     @property
     def model(self) -> ModelInfo:
@@ -315,12 +320,12 @@ class Service:
     def _future(self) -> asyncio.Future[Any]:
         return asyncio.get_running_loop().create_future()
 
-    async def _call(self, work: Callable[[Live], T], brief: bool = True) -> T:
+    async def _call(self, kind: Literal["reads", "changes", "long"], work: Callable[[Live], T]) -> T:
         with self._work:
             self._refuse_if_down()
             answer = self._future()
-            self._store.inbox.put(Call(work, answer, brief))
-            return await self._taking.add(answer) if brief else await answer
+            self._store.inbox.put(Call(work, answer, kind))
+            return await (answer if kind == "long" else self._taking.add(answer))
 
     def _refuse_if_down(self) -> None:
         if self._store.down:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import bisect
 import contextlib
+import itertools
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from hcarec.serve.inbox import Inbox
 from hcarec.serve.lane import GROUP_SHARED, Lane, Result, Take, settle, split
@@ -35,11 +37,11 @@ class Find(NamedTuple):
 
 
 class Call(NamedTuple):
-    """Anything else to be done with the live core; what is not `brief` does not interrupt a backup."""
+    """Anything else to be done with the live core: it only `reads`, it `changes` something, or it is `long`, and does not interrupt a backup."""
 
     work: Callable[[Live], Any]
     answer: asyncio.Future[Any]
-    brief: bool
+    kind: Literal["reads", "changes", "long"]
 
 
 class Rank(NamedTuple):
@@ -48,6 +50,19 @@ class Rank(NamedTuple):
     wish: Wish
     answer: asyncio.Future[Any]
     arrived: float
+
+
+Job = Take | Find | Call
+
+
+def weight(job: Job) -> int:
+    """Return how much a job counts among those that wait."""
+    return len(job.events) if isinstance(job, Take) else 1
+
+
+def only_reads(job: Job) -> bool:
+    """Say whether a job changes nothing."""
+    return isinstance(job, Find) or (isinstance(job, Call) and job.kind == "reads")
 
 
 def deliver(loop: asyncio.AbstractEventLoop, results: Sequence[Result]) -> None:
@@ -64,13 +79,13 @@ class StoreThread(threading.Thread):
     def __init__(self, loop: asyncio.AbstractEventLoop, begin: Callable[[], Live], options: ServiceOptions) -> None:
         super().__init__(name="hcarec-store", daemon=True)
         self._loop, self._begin, self._options = loop, begin, options
-        self.inbox: Inbox[Take | Find | Call] = Inbox("events", options.max_waiting_events, options.max_wait_s, GROUP_SHARED)
+        self.inbox: Inbox[Job] = Inbox("events", options.max_waiting_events, options.max_wait_s, GROUP_SHARED)
         self.opened: asyncio.Future[Live] = loop.create_future()
         self.down = False
         self.failures = 0
         self.upkeep: Upkeep | None = None
         self.lane: Lane | None = None
-        self._put_off: list[Take | Find | Call] = []
+        self._put_off: list[Job] = []
         self._last_job = time.monotonic()
 
     def run(self) -> None:
@@ -98,7 +113,7 @@ class StoreThread(threading.Thread):
     @property
     def waiting(self) -> int:
         """Events that wait."""
-        return self.inbox.waiting + (self.lane.inbox.waiting if self.lane is not None else 0)
+        return self.inbox.waiting + sum(map(weight, self._put_off)) + (self.lane.inbox.waiting if self.lane is not None else 0)
 
     @property
     def refused(self) -> int:
@@ -117,8 +132,7 @@ class StoreThread(threading.Thread):
         options, busy = self._options, False
         timeout, last = IDLE_S, time.monotonic()
         while True:
-            jobs = self._put_off or self.inbox.gather(options.max_group, options.gather_ms / 1000, timeout)
-            self._put_off = []
+            jobs = self._next_put_off() or self.inbox.gather(options.max_group, options.gather_ms / 1000, timeout)
             if not jobs and self.inbox.closed:
                 return
             if not jobs and self.lane is not None and self.lane.busy and not self.down and not upkeep.pressing and time.monotonic() < last + MOST_ASIDE_S:
@@ -143,7 +157,14 @@ class StoreThread(threading.Thread):
         """Return what waits in the lane, for the thread to do."""
         return [] if self.lane is None else self.lane.inbox.gather(self._options.max_group, 0, 0)
 
-    def _piece(self, jobs: list[Take | Find | Call], at_once: bool, upkeep: Upkeep) -> bool:
+    def _next_put_off(self) -> list[Job]:
+        """Return of what was put off as much as is done together, oldest first."""
+        jobs, so_far = self._put_off, list(itertools.accumulate(map(weight, self._put_off)))
+        n = max(1, bisect.bisect_right(so_far, self._options.max_group))
+        self._put_off = jobs[n:]
+        return jobs[:n]
+
+    def _piece(self, jobs: list[Job], at_once: bool, upkeep: Upkeep) -> bool:
         """Do jobs, then a piece of the upkeep, `at_once` after the one before; say whether there may be more of that."""
         if jobs or at_once:  # a thread that comes back at once goes first: what waits in the lane would not have its turn
             jobs = [*jobs, *self._from_lane()]
@@ -166,7 +187,7 @@ class StoreThread(threading.Thread):
             return False
         return bool(jobs) or upkeep.pressing
 
-    def _serve(self, jobs: Sequence[Take | Find | Call], brief: bool = False) -> None:
+    def _serve(self, jobs: Sequence[Job], brief: bool = False) -> None:
         """Do jobs: events first, as one group, then lookups, also together, then the rest."""
         begin = time.monotonic()
         takes = [job for job in jobs if isinstance(job, Take) and job.deadline > begin]
@@ -178,12 +199,12 @@ class StoreThread(threading.Thread):
         self.inbox.done(sum(len(job.events) for job in takes) + len(finds), time.monotonic() - begin)
         for job in jobs:
             if isinstance(job, Call):
-                if brief and not job.brief:
+                if brief and job.kind == "long":
                     self._put_off.append(job)
                 else:
                     self._answer([job], lambda live, job=job: [job.work(live)])  # type: ignore[misc]
 
-    def _answer(self, jobs: Sequence[Take | Find | Call], work: Callable[[Live], list[Any]]) -> None:
+    def _answer(self, jobs: Sequence[Job], work: Callable[[Live], list[Any]]) -> None:
         results: list[Any]
         try:
             results = work(self._live)
@@ -207,11 +228,11 @@ class StoreThread(threading.Thread):
         self._serve([*jobs, *self._from_lane()], brief=True)
 
     def look_on(self, *_: int) -> None:
-        """Look up users, between two steps of a call that is about to change everything; whatever writes waits for its end."""
-        if len(self._put_off) < self._options.max_waiting_events:
-            jobs = self.inbox.gather(self._options.max_group, 0, 0)
-            self._serve([job for job in jobs if isinstance(job, Find)])
-            self._put_off += [job for job in jobs if not isinstance(job, Find)]
+        """Serve those who only read, between two steps of a call that is about to change everything; the others wait for its end, if they have the patience."""
+        room = self._options.max_waiting_events - sum(map(weight, self._put_off))
+        jobs = self.inbox.gather(min(room, self._options.max_group), 0, 0) if room > 0 else []
+        self._put_off = [job for job in (*self._put_off, *jobs) if not only_reads(job) and not job.answer.done()]
+        self._serve([job for job in jobs if only_reads(job)])
 
     def _end(self) -> None:
         try:

@@ -24,9 +24,7 @@ def copy(source: Store, target: Store, progress: Progress | None = None) -> None
     """
     if target.figures().users:
         raise StoreError("the store to copy into is not empty: give a new one")
-    seeds = source.seeded()
-    if not all(seeds.values()):
-        raise StoreError("an import of histories is not finished: copy the store when it is, or finish it by starting with the same data")
+    seeds = finished_seeds(source)
     total = source.figures().users
     models = list(source.figures().states)
     done, after = 0, None
@@ -41,6 +39,14 @@ def copy(source: Store, target: Store, progress: Progress | None = None) -> None
         after = page.after
     for fingerprint in seeds:
         target.seed(fingerprint, (), again=True)
+
+
+def finished_seeds(store: Store) -> dict[str, bool]:
+    """Return the data sets that were imported into a store, or fail where one is not finished."""
+    seeds = store.seeded()
+    if not all(seeds.values()):
+        raise StoreError("an import of histories is not finished: copy the store when it is, or finish it by starting with the same data")
+    return seeds
 
 
 def _copy_users(source: Store, target: Store, users: list[str], models: list[str]) -> None:
@@ -91,5 +97,7 @@ def fill(store: Store, marked: Callable[[], AbstractContextManager[None]], sourc
 
     if store.figures().users:
         raise InputError("the store is not empty: a backup is restored into an empty one")
-    with tempfile.TemporaryDirectory() as folder, closing(SqliteStore(copied(source, Path(folder), progress), verify=False)) as backup, marked():
-        copy(backup, store, progress)
+    with tempfile.TemporaryDirectory() as folder, closing(SqliteStore(copied(source, Path(folder), progress), verify=False)) as backup:
+        finished_seeds(backup)  # before the block: nothing is written if that fails
+        with marked():
+            copy(backup, store, progress)

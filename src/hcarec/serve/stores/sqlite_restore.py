@@ -25,7 +25,7 @@ def restore(file: SqliteFile, source: Path, progress: Progress | None) -> None:
     """Put a backup in the place of what a store holds, whole or not at all; the backup stays as it is.
 
     The name becomes a new one and the numbers go on from the higher of both: so the mark of what was there before says nothing about this, and
-    no version that was given out comes back for another log.
+    no version that is given out from now on was given out before.
     """
     if os.path.exists(source) and os.path.samefile(source, file.path):  # to open and close it here would also drop our locks
         raise InputError(f"{source} is the store itself: give the file that a backup wrote")
