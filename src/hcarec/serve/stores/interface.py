@@ -213,8 +213,8 @@ class Store(Protocol):
         """Put a backup in the place of everything that the store holds, whole or not at all; one that is damaged or none is refused with `InputError`.
 
         Every row of the backup is checked before, and it stays as it is. What was written to the store until this returns is gone, but
-        versions that are given out later were not given out before. A store to which several servers may write (not `exclusive`) takes a backup only while it is empty and nobody uses it; if that is
-        interrupted, the store is not opened again until it is emptied.
+        versions that are given out later were not given out before. A store to which several servers may write (not `exclusive`) takes a backup
+        only while it is empty and nobody uses it; if that is interrupted, the store is not opened again until it is emptied.
         """
 
     def check(self, progress: Progress | None = None) -> Checked:
