@@ -206,9 +206,7 @@ async def restore(site: Site, call: Call, body: bytes) -> answers.Restored:
         raise Refusal(422, "refused", str(error).replace(str(source), name)) from None
     except StoreUnreachable as error:
         site.log.line("restore not known", name=name, error=str(error))
-        raise Refusal(
-            503, "store_unavailable", "it is not known whether the backup was restored: look at what there is before you ask again", 1
-        ) from None
+        raise Refusal(503, "store_unavailable", "it is not known whether the backup was restored: look at what there is before you ask again", 1) from None
     site.log.line("backup restored", name=name, users=found.users, events=found.events)
     return answers.Restored(name, found.users, found.events)
 
