@@ -8,8 +8,8 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from hcarec.config import MOST
 from hcarec.errors import ConfigError
+from hcarec.serve.kinds import MOST
 from hcarec.serve.limits import Limits
 from hcarec.serve.live import Live
 from hcarec.serve.options import MOST_DAYS, ServiceOptions

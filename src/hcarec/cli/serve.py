@@ -115,7 +115,7 @@ def _retention(given: str | None) -> dict[str, Any]:
     """Read --retention."""
     if given is None:
         return {}
-    from hcarec.config import MOST
+    from hcarec.serve.kinds import MOST
     from hcarec.serve.options import MOST_DAYS
 
     most = {"last": MOST, "days": MOST_DAYS}

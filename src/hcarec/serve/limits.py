@@ -6,8 +6,8 @@ import time
 from collections import OrderedDict
 from dataclasses import dataclass, fields
 
-from hcarec.config import MOST, check_kinds
 from hcarec.errors import ConfigError
+from hcarec.serve.kinds import MOST, check_kinds
 
 MOST_CALLERS = 20_000
 """Callers whose rate is remembered; beyond that the one seen longest ago is forgotten, so that memory stays bounded."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hcarec.config import MOST, check_kinds
 from hcarec.errors import ConfigError
+from hcarec.serve.kinds import MOST, check_kinds
 
 MOST_DAYS = 36_500
 """Days that events may be kept at most, a hundred years: in microseconds, more would not fit into the times of a store."""

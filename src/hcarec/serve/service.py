@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from hcarec.errors import InputError
 from hcarec.explanation import Explanation
@@ -36,7 +36,7 @@ from hcarec.serve.stores import open_store
 from hcarec.serve.stores.errors import StoreError, StoreUnreachable
 from hcarec.serve.stores.interface import Figures, History, Store
 from hcarec.serve.stores.records import encode
-from hcarec.serve.workers import Call, Find, Rank, RankThread, StoreThread
+from hcarec.serve.workers import Call, Find, Kind, Rank, RankThread, StoreThread
 
 __all__ = ["Answer", "Ask", "Basis", "History", "ModelInfo", "NewEvent", "Overloaded", "Service", "ServiceOptions", "Status", "Taken"]
 
@@ -320,7 +320,7 @@ class Service:
     def _future(self) -> asyncio.Future[Any]:
         return asyncio.get_running_loop().create_future()
 
-    async def _call(self, kind: Literal["reads", "changes", "long"], work: Callable[[Live], T]) -> T:
+    async def _call(self, kind: Kind, work: Callable[[Live], T]) -> T:
         with self._work:
             self._refuse_if_down()
             answer = self._future()

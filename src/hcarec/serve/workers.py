@@ -36,12 +36,15 @@ class Find(NamedTuple):
     deadline: float
 
 
+Kind = Literal["reads", "changes", "long"]
+
+
 class Call(NamedTuple):
     """Anything else to be done with the live core: it only `reads`, it `changes` something, or it is `long`, and does not interrupt a backup."""
 
     work: Callable[[Live], Any]
     answer: asyncio.Future[Any]
-    kind: Literal["reads", "changes", "long"]
+    kind: Kind
 
 
 class Rank(NamedTuple):
