@@ -261,6 +261,8 @@ def test_a_table_with_titles(folder: Path, models: dict[str, Model], data: Seque
 
 
 def test_skipped_items_are_named_on_standard_error(folder: Path, data: Sequences, command: Command) -> None:
+    assert "after 1 event (" in command("recommend", folder, "--history", f"nope,{data.item_ids[1]}")[1]  # those that count, and no others
+    assert "without a known history" in command("recommend", folder, "--history", "nope")[1]
     code, out, err = command("recommend", folder, "--history", f"nope,{data.item_ids[1]}, neither ,nope", "--json", "-")
     assert code == 0
     assert err == "hcarec: skipped, not in the model's catalogue: nope, neither\n"

@@ -68,7 +68,8 @@ def recommend(
         found = recommend_user(loaded, source, user, k, threads=threads, **rules)
     else:
         found = recommend_after(loaded, past, k, threads=threads, **rules)
-    show(loaded, found, json, f"after {_summary(loaded, past)}" if past else "without a history")
+    known = [item for item in past if item in loaded.item_ids]
+    show(loaded, found, json, f"after {_summary(loaded, known)}" if known else "without a known history" if past else "without a history")
 
 
 def _everybody(model: Model, data: Path | None, out: Path, k: int, rules: dict[str, Any]) -> None:
