@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hcarec.errors import ModelError
+from hcarec.ops.rank.corrections import Corrections
 from hcarec.ties import in_order
 
 Ragged = tuple[np.ndarray, np.ndarray]
@@ -36,6 +37,22 @@ class Ranking(NamedTuple):
     below_all: np.ndarray | None = None
     below: np.ndarray | None = None
     n_negatives: np.ndarray | None = None
+
+
+class Queries(NamedTuple):
+    """What histories are ranked by: vectors (n, d) float32, and corrections of some items' scores."""
+
+    vectors: np.ndarray
+    corrections: Corrections | None = None
+
+    @property
+    def n(self) -> int:
+        """Return the number of histories."""
+        return len(self.vectors)
+
+    def take(self, rows: np.ndarray | slice) -> Queries:
+        """Return the queries of some histories, `rows` (m,) int or a slice, in that order."""
+        return Queries(self.vectors[rows], None if self.corrections is None else self.corrections.take(rows))
 
 
 class Catalogue(NamedTuple):
@@ -88,17 +105,19 @@ def rank(
     allowed: np.ndarray | None = None,
     test: Ragged | None = None,
     exclude: Ragged | None = None,
+    corrections: Corrections | None = None,
     packed: Catalogue | None = None,
     by_tie: np.ndarray | None = None,
     threads: int | None = None,
 ) -> Ranking:
-    """Rank all items for every user by the product of their vectors, in one pass and exactly.
+    """Rank all items for every user by the product of their vectors, corrected for some items, in one pass and exactly.
 
     `H` (users, d), `X` (items, d); `tie_rank` (items,) orders equal scores, see `hcarec.ties`. `hidden` items of a
     user and items outside `allowed` (items,) bool are kept out of the top-k; they change nothing else. `test` asks for
     the position of the user's test items, `exclude` names the items (training ones) that are no negatives beside
-    them; `packed` is `pack(X)` and `by_tie` is `ties.in_order(tie_rank)` where they are at hand. A score does not depend on who else is
-    ranked or by how many threads.
+    them; `corrections` are added to the products of some items wherever a score counts; `packed` is `pack(X)` and
+    `by_tie` is `ties.in_order(tie_rank)` where they are at hand. A score does not depend on who else is ranked or by
+    how many threads.
     """
     from hcarec.ops import score, screen
 
@@ -110,23 +129,27 @@ def rank(
         packed = pack(X) if test is None and n_users >= _WORTH_ENCODING else _pack_in_order(X)
     mask = np.zeros(0, np.bool_) if allowed is None else np.ascontiguousarray(allowed, np.bool_)
     assert len(mask) in (0, n_items)
-    hidden_items, hidden_offsets = _sorted_within(_ragged(hidden, n_users, n_items))
+    corrections = _checked(corrections, n_users, n_items)
+    not_offered = _sorted_within(_ragged(hidden, n_users, n_items))
     test_items, test_offsets = _ragged(test, n_users, n_items)
-    test_scores = pair_scores(H, X, test_items, test_offsets, threads=threads)
+    test_scores = _pair_scores(H, X, (test_items, test_offsets), corrections, threads)
     below = np.zeros(len(test_items), np.int64)
     scores = np.full((n_users, k), -np.inf, np.float32)
     ties = np.full((n_users, k), np.iinfo(np.int32).max, np.int32)
+    if corrections is not None:
+        products = _pair_scores(H, X, corrections[:2], None, threads)
+        not_offered = _offer_corrected(corrections, products, tie_rank, mask, not_offered, scores, ties, threads)
 
     # Only where all scores are needed, or some might not be finite, every one is computed.
     screened = test is None and packed.codes is not None and float(_lengths(H).max(initial=0)) * packed.greatest < _SURELY_FINITE
 
     def kernel(start: int, end: int) -> int:
         if screened:
-            screen.rank_screened(H, *packed[:5], tie_rank, mask, hidden_items, hidden_offsets, start, end, scores, ties)
+            screen.rank_screened(H, *packed[:5], tie_rank, mask, *not_offered, start, end, scores, ties)
             return -1
         return int(
             score.rank_users(
-                H, packed.panels, packed.order, tie_rank, mask, hidden_items, hidden_offsets, test_scores, test_offsets,
+                H, packed.panels, packed.order, tie_rank, mask, *not_offered, test_scores, test_offsets,
                 start, end, scores, ties, below,
             )
         )  # fmt: skip
@@ -142,25 +165,74 @@ def rank(
     below_all = below.copy()
     known, known_offsets = _distinct_within((test_items, test_offsets), _ragged(exclude, n_users, n_items))
     _over_users(lambda start, end: score.without_known(H, X, test_scores, test_offsets, known, known_offsets, start, end, below), n_users, threads)
+    if corrections is not None:
+        _recount(corrections, products, (test_scores, test_offsets), (known, known_offsets), below_all, below, threads)
     return Ranking(items, scores, test_scores, below_all, below, n_items - np.diff(known_offsets))
 
 
 def warm() -> None:
     """Compile what ranking needs, or load it compiled."""
     one, X = (np.zeros(1, np.int32), np.array([0, 1])), np.ones((1_000, 1))
-    rank(X[:1], X, np.arange(1_000), 1, hidden=one, test=one, exclude=one, threads=1)
+    corrections = Corrections(*one, np.zeros(1, np.float32))
+    rank(X[:1], X, np.arange(1_000), 1, hidden=one, test=one, exclude=one, corrections=corrections, threads=1)
     rank(X[:1], X, np.arange(1_000), 1, packed=pack(X), threads=1)
 
 
-def pair_scores(H: np.ndarray, X: np.ndarray, items: np.ndarray, offsets: np.ndarray, *, threads: int | None = None) -> np.ndarray:
+def pair_scores(
+    H: np.ndarray, X: np.ndarray, items: np.ndarray, offsets: np.ndarray, *, corrections: Corrections | None = None, threads: int | None = None
+) -> np.ndarray:
     """Return the scores of given items for each user, ragged as they are, with the very bits that `rank` sees."""
+    H, X = _vectors(H, X)
+    return _pair_scores(H, X, _ragged((items, offsets), len(H), len(X)), _checked(corrections, len(H), len(X)), threads)
+
+
+def _pair_scores(H: np.ndarray, X: np.ndarray, pairs: Ragged, corrections: Corrections | None, threads: int | None) -> np.ndarray:
     from hcarec.ops import score
 
-    H, X = _vectors(H, X)
-    items, offsets = _ragged((items, offsets), len(H), len(X))
-    scores = np.empty(len(items), np.float32)
-    _over_users(lambda start, end: score.score_pairs(H, X, items, offsets, scores, start, end), len(H), threads)
+    scores = np.empty(len(pairs[0]), np.float32)
+    _over_users(lambda start, end: score.score_pairs(H, X, *pairs, scores, start, end), len(H), threads)
+    if corrections is not None:
+        from hcarec.ops.rank import kernels
+
+        _over_users(lambda start, end: kernels.correct_pairs(*corrections, *pairs, start, end, scores), len(H), threads)
     return scores
+
+
+def _offer_corrected(
+    corrections: Corrections, products: np.ndarray, tie_rank: np.ndarray, mask: np.ndarray, hidden: Ragged,
+    scores: np.ndarray, ties: np.ndarray, threads: int | None,
+) -> Ragged:  # fmt: skip
+    """Take corrected items into the top-k; return the items that the pass must not offer, the hidden and the corrected."""
+    from hcarec.ops.rank import kernels
+
+    both = np.empty(len(hidden[0]) + len(corrections.items), np.int32)
+
+    def work(start: int, end: int) -> None:
+        kernels.offer_corrected(*corrections, products, tie_rank, mask, *hidden, start, end, scores, ties)
+        kernels.merge(*corrections[:2], *hidden, start, end, both)
+
+    _over_users(work, len(scores), threads)
+    return both, hidden[1] + corrections.offsets
+
+
+def _recount(
+    corrections: Corrections, products: np.ndarray, test_scores: Ragged, known: Ragged, below_all: np.ndarray, below: np.ndarray, threads: int | None
+) -> None:
+    """Turn the counts of products below each test score into counts of scores."""
+    from hcarec.ops.rank import kernels
+
+    def work(start: int, end: int) -> None:
+        kernels.recount(*corrections, products, *test_scores, *known, start, end, below_all, below)
+
+    _over_users(work, len(corrections.offsets) - 1, threads)
+
+
+def _checked(corrections: Corrections | None, n_users: int, n_items: int) -> Corrections | None:
+    """Return the corrections after a check, or None where there are none at all."""
+    if corrections is None:
+        return None
+    corrections.check(n_users, n_items)
+    return corrections if len(corrections.items) else None
 
 
 def _over_users(work: Callable[[int, int], int | None], n_users: int, threads: int | None) -> list[int | None]:

@@ -9,9 +9,9 @@ from typing import Any
 
 from numba import njit, types
 
-_FILES = sorted(Path(__file__).parent.glob("*.py"))
+_FILES = sorted(Path(__file__).parent.rglob("*.py"))
 SOURCES = int.from_bytes(hashlib.sha256(b"".join(path.read_bytes() for path in _FILES)).digest()[:7], "little")
-"""A fingerprint of this package's sources. Numba's cache looks only at the file that holds a kernel, not at those that it
+"""A fingerprint of this package's sources, sub-packages included. Numba's cache looks only at the file that holds a kernel, not at those that it
 calls; a kernel made by a function that takes this number is compiled anew whenever any of them changes."""
 
 

@@ -157,8 +157,8 @@ def rank_users(
 
     `order` (items,) names the items as they lie in the panels; `hidden` sorted within each user; `allowed` (items,) bool
     or (0,) for all; `thresholds` are scores, and `below` gets the number of catalogue items strictly under each.
-    `top_scores`, `top_ties` (users, k) must hold -inf and the greatest int32; they come out best first, `top_ties` being
-    the tie ranks of the items.
+    `top_scores`, `top_ties` (users, k) must hold -inf and the greatest int32, or heaps of items that are among the hidden;
+    they come out best first, `top_ties` being the tie ranks of the items.
     """
     n_items = len(order)
     groups = user_groups(H, start, end)

@@ -1,0 +1,1 @@
+"""Corrections of some items' scores: the contract (`corrections`) and its ranking kernels."""
