@@ -3,6 +3,9 @@
 Both rank a catalogue for every user, take the top 20, the scores of one random negative per test item and the exact
 AUC over all negatives, and hand them to the same metric functions. The torch program is tuned first: chunk size and
 way of counting are tried on a sample and the fastest is taken.
+
+Ranking with corrections of some items' scores is measured against ranking without, and the latter against the bare pass
+through the catalogue, which knows nothing of corrections: a ratio that grows means that they cost those who have none.
 """
 
 from __future__ import annotations
@@ -22,14 +25,17 @@ import numpy as np
 import torch
 
 from hcarec.metrics import evaluate_ranking
+from hcarec.ops import score
 from hcarec.ops.auc_negatives import sample_negatives
-from hcarec.topk import pair_scores, rank
+from hcarec.ops.rank.corrections import Corrections
+from hcarec.topk import Catalogue, _over_users, pack, pair_scores, rank
 
 from machine import describe
 
 Result = tuple[dict[str, float], dict[str, np.ndarray]]
 
 K = 20
+CORRECTED = 50  # items per user
 GOALS = {20: 5.0, 64: 4.0}
 
 
@@ -189,6 +195,46 @@ def _status(name: str) -> int:
     return int(next(line.split()[1] for line in lines if line.startswith(name + ":")))
 
 
+def make_corrections(n_users: int, n_items: int, seed: int = 7) -> Corrections:
+    """Correct CORRECTED items per user, one in each of as many equal parts of the catalogue."""
+    rng, part = np.random.default_rng(seed), n_items // CORRECTED
+    items = rng.integers(0, part, (n_users, CORRECTED), np.int32) + np.arange(CORRECTED, dtype=np.int32) * np.int32(part)
+    return Corrections(items.ravel(), np.arange(n_users + 1) * CORRECTED, rng.standard_normal(items.size, dtype=np.float32))
+
+
+def measure_corrections(task: Task, threads: int, rounds: int) -> dict[str, Any]:
+    """Return the times of ranking with and without corrections and of the bare pass, best of the rounds, and their ratios."""
+    packed, corrections = pack(task.X), make_corrections(len(task.H), len(task.X))
+    test = {"test": task.test, "exclude": task.owned}
+
+    def ranking(**given: Any) -> Callable[[], Any]:
+        return lambda: rank(task.H, task.X, task.tie_rank, K, packed=packed, threads=threads, **given)
+
+    works = {
+        "evaluation": ranking(**test), "evaluation_corrected": ranking(**test, corrections=corrections),
+        "top_k": ranking(), "top_k_corrected": ranking(corrections=corrections),
+        "bare_pass": lambda: _bare_pass(task, packed, threads),
+    }  # fmt: skip
+    every = [{name: _timed(work)[0] for name, work in works.items()} for _ in range(rounds + 1)][1:]  # the first compiles
+    seconds = {name: min(one[name] for one in every) for name in works}
+    return {
+        "users": len(task.H), "corrected_per_user": CORRECTED, "seconds": seconds,
+        "ratio_evaluation": seconds["evaluation_corrected"] / seconds["evaluation"],
+        "ratio_top_k": seconds["top_k_corrected"] / seconds["top_k"],
+        "ratio_to_bare_pass": seconds["evaluation"] / seconds["bare_pass"],
+    }  # fmt: skip
+
+
+def _bare_pass(task: Task, packed: Catalogue, threads: int) -> None:
+    """Fill top-k and counts by the strip kernel alone, as `rank` does in an evaluation, against thresholds of zero."""
+    n, (test, offsets) = len(task.H), task.test
+    nothing = np.zeros(0, np.int32), np.zeros(n + 1, np.int64)
+    top = np.full((n, K), -np.inf, np.float32), np.full((n, K), np.iinfo(np.int32).max, np.int32)
+    thresholds, below, everything = np.zeros(len(test), np.float32), np.zeros(len(test), np.int64), np.zeros(0, np.bool_)
+    given = task.H, packed.panels, packed.order, task.tie_rank, everything, *nothing, thresholds, offsets
+    _over_users(lambda start, end: int(score.rank_users(*given, start, end, *top, below)), n, threads)
+
+
 def users_that_differ(ours: Result, theirs: Result) -> int:
     """Return for how many users any figure differs by more than 1e-6, and fail if they are more than one in a thousand.
 
@@ -222,6 +268,7 @@ def measure(n_users: int, n_items: int, d: int, threads: int, rounds: int, sampl
         "ratio": max(rates["hcarec"]) / max(rates["torch"]),
         "ratio_of_rounds": [a / b for a, b in zip(rates["hcarec"], rates["torch"], strict=True)],
         "goal": GOALS.get(d), "extra_memory_mib": memory, "first_call_seconds": first_seconds, "torch": torch_choice,
+        "corrections": measure_corrections(task.first(min(8 * sample, n_users)), threads, rounds),
         "metrics": ours[0][1][0], "users_that_differ": users_that_differ(ours[0][1], theirs[0][1]),
     }  # fmt: skip
 
@@ -245,6 +292,11 @@ def main() -> None:
             f"{case['d']:4d} {rate['hcarec']:16,.0f} {rate['torch']:15,.0f} {case['ratio']:7.2f} {case['goal'] or '-':>6}"
             f" {memory:>11}   {case['users_that_differ']}"
         )
+    print(f"\nranking with {CORRECTED} corrected items per user")
+    print("   d   users   time over that without: evaluation   top-k   without corrections over the bare pass")
+    for case in cases:
+        one = case["corrections"]
+        print(f"{case['d']:4d} {one['users']:7,} {one['ratio_evaluation']:35.3f} {one['ratio_top_k']:7.3f} {one['ratio_to_bare_pass']:38.3f}")
     if options.output:
         options.output.parent.mkdir(parents=True, exist_ok=True)
         result = {"benchmark": "evaluate", "quick": options.quick, "machine": describe(), "cases": cases}

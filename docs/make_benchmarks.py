@@ -84,7 +84,17 @@ def _evaluation(result: dict[str, Any]) -> list[str]:
         "Against a chunked torch program that gives the same metrics for every user.",
         "",
     ]
-    return [*lines, *_table(("d", "hcarec users/s", "torch users/s", "ratio", "goal", "extra memory"), rows)]
+    lines += _table(("d", "hcarec users/s", "torch users/s", "ratio", "goal", "extra memory"), rows)
+    return [*lines, *_corrections([case for case in result["cases"] if "corrections" in case])]
+
+
+def _corrections(cases: list[dict[str, Any]]) -> list[str]:
+    if not cases:
+        return []
+    ratios = ("ratio_evaluation", "ratio_top_k", "ratio_to_bare_pass")
+    rows = [(str(case["d"]), *(f"{case['corrections'][name]:.2f}" for name in ratios)) for case in cases]
+    what = f"Ranking with corrections of {cases[0]['corrections']['corrected_per_user']} items per user: its time over that without."
+    return ["", what, "", *_table(("d", "evaluation", "top-20 alone", "without corrections, over the bare pass"), rows)]
 
 
 def _prepare(result: dict[str, Any]) -> list[str]:

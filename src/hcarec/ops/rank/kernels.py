@@ -57,10 +57,13 @@ def _make_offer_corrected(sources: int) -> Any:
         """Take the corrected items that belong there into the top-k heaps (users, k)."""
         _ = sources
         for user in range(start, end):
-            not_shown = hidden[hidden_offsets[user] : hidden_offsets[user + 1]]
-            heap = top_scores[user], top_ties[user]
             for place in range(offsets[user], offsets[user + 1]):
                 score = products[place] + values[place]
+                # Looked at first, because slices cost more than most items are worth.
+                if score < top_scores[user, 0]:
+                    continue
+                not_shown = hidden[hidden_offsets[user] : hidden_offsets[user + 1]]
+                heap = top_scores[user], top_ties[user]
                 offer(score, items[place], tie_rank, allowed, not_shown, *heap)
 
     return offer_corrected
