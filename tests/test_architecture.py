@@ -13,7 +13,7 @@ import hcarec
 
 SOURCE = Path(hcarec.__file__).parent
 LAYERS = [
-    ("errors", "atomic", "hardware"),
+    ("errors", "extras", "atomic", "hardware"),
     ("compiled_cache", "config", "ids"),
     ("sequences", "ties", "metrics"),
     ("ops", "data"),

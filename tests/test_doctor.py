@@ -29,7 +29,7 @@ def test_json_says_the_same(command: Command) -> None:
     code, out, _ = command("doctor", "--json", "-")
     found = json.loads(out)
     assert code == 0 and found["missing"] == []
-    assert found["cores"] >= 1 and found["packages"]["torch"]["version"] == metadata.version("torch")
+    assert found["cores"] >= 1 and found["packages"]["numpy"]["version"] == metadata.version("numpy")
     assert found["extras"]["serve"]["packages"]["starlette"]["fits"] is True
 
 
@@ -60,6 +60,15 @@ def test_a_missing_extra_is_named_with_what_it_is_for(monkeypatch: pytest.Monkey
     code, out, _ = command("doctor")
     assert code == 0, "an extra is no must"
     assert "redis is missing; for hcarec serve --store redis://..: pip install 'hcarec[redis]'" in out
+
+
+def test_torch_is_an_extra(monkeypatch: pytest.MonkeyPatch, command: Command) -> None:
+    without(monkeypatch, torch=None)
+    code, out, _ = command("doctor")
+    assert code == 0
+    line = next(line for line in out.splitlines() if line.startswith("[torch]"))
+    assert line.endswith("torch is missing; for mini-batch training on CPU or GPU, and hcarec train --tensorboard: pip install 'hcarec[torch]'")
+    assert "everything that hcarec needs is there" in out
 
 
 def test_what_is_needed_and_missing_or_too_old_fails(monkeypatch: pytest.MonkeyPatch, command: Command) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hcarec.errors import ConfigError
 from hcarec.serve.stores.errors import StoreDamaged, StoreError, StoreFull, StoreUnreachable
 from hcarec.serve.stores.interface import Change, Event, Loaded, Rebuilt, Wanted
 from hcarec.serve.stores.redis import RedisStore
@@ -59,7 +60,7 @@ def test_a_wrong_address_is_one_clear_line(tmp_path: Path) -> None:
 
 def test_a_missing_package_is_said_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "redis", None)
-    with pytest.raises(StoreError, match=r"needs the package redis, which is not installed: pip install 'hcarec\[redis\]'$"):
+    with pytest.raises(ConfigError, match=r"needs the package redis, which is not installed: pip install 'hcarec\[redis\]'$"):
         RedisStore("redis://localhost")
 
 

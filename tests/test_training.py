@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import pty
@@ -29,6 +28,7 @@ from hcarec.plan import check_fits, plan
 from hcarec.training import Watcher, train
 
 Process = Callable[..., subprocess.CompletedProcess[str]]
+Command = Callable[..., tuple[int, str, str]]
 TRAINED = ["bpr", "gru", "hca-gru"]
 
 
@@ -307,11 +307,16 @@ def test_several_seeds_at_once(stored: Path, tmp_path: Path, hcarec: Process) ->
     assert outcomes[1]["metrics"] == alone.about["metrics"]
 
 
-def test_tensorboard_asks_for_its_package(stored: Path, tmp_path: Path, hcarec: Process) -> None:
-    if importlib.util.find_spec("tensorboard") is not None:
-        pytest.skip("tensorboard is installed")
-    done = hcarec("train", stored, "-o", tmp_path / "m", "--tensorboard", tmp_path / "t", code=2)
-    assert done.stderr == "hcarec: --tensorboard needs the package tensorboard, which is not installed: pip install tensorboard\n"
+@pytest.mark.parametrize(("missing", "install"), [(("torch", "tensorboard"), "'hcarec[torch]'"), (("tensorboard",), "tensorboard")], ids=lambda one: one[0])
+def test_tensorboard_asks_for_its_packages_one_by_one(
+    stored: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch, missing: tuple[str, ...], install: str
+) -> None:
+    for name in missing:
+        monkeypatch.setitem(sys.modules, name, None)
+    code, out, err = command("train", stored, "-o", tmp_path / "m", "--tensorboard", tmp_path / "t")
+    assert (code, out) == (2, "")
+    assert err == f"hcarec: --tensorboard needs the package {missing[0]}, which is not installed: pip install {install}\n"
+    assert not (tmp_path / "m").exists() and not (tmp_path / "t").exists()
 
 
 def test_a_terminal_shows_the_table(stored: Path, tmp_path: Path) -> None:

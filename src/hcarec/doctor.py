@@ -16,10 +16,11 @@ from hcarec import compiled_cache, hardware
 USES = {
     "serve": "hcarec serve, and the page of hcarec demo",
     "redis": "hcarec serve --store redis://..",
+    "torch": "mini-batch training on CPU or GPU, and hcarec train --tensorboard",
     "docs": "make site",
     "dev": "make test and make check",
 }
-"""What each extra is for; extras that nothing uses yet are not looked for."""
+"""What each extra is for."""
 SHOWN = 3
 """Packages of an extra that are named when they are missing."""
 COMPILED = (".nbi", ".nbc")

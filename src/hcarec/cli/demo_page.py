@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hcarec.cli.console import console
+from hcarec.cli.serve import require_server
 from hcarec.errors import ConfigError
 
 HOST = "127.0.0.1"
@@ -25,12 +26,9 @@ def show_page(out: Path, port: int) -> None:
     from hcarec.cli.demo import SERVED
 
     try:
-        import httptools  # noqa: F401
-        import prometheus_client  # noqa: F401
-        import starlette  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError:
-        console().print("the page needs the extra serve: pip install 'hcarec[serve]', then run this command")
+        require_server("the page")
+    except ConfigError as error:  # the demo has done the rest
+        console().print(f"{error}, then run this command")
         return
     from hcarec.serve.server import Settings, run
 

@@ -10,12 +10,15 @@ from typer import Argument, Option
 
 from hcarec.cli.console import console, working
 from hcarec.errors import ConfigError, nearest
+from hcarec.extras import require
 
 if TYPE_CHECKING:
     from hcarec.serve.server import Settings
     from hcarec.serve.service import Service
 
 LOGS = ("requests", "errors")
+PACKAGES = ("httptools", "prometheus_client", "starlette", "uvicorn")
+"""What the server cannot do without; uvloop makes it faster where it is there."""
 
 
 def serve(
@@ -44,7 +47,9 @@ def serve(
     if log not in LOGS:
         raise ConfigError(f"--log '{log}' is not known: give one of {', '.join(LOGS)}{nearest(log, LOGS)}")
     with working("starting"):
-        run = _server()
+        require_server("hcarec serve")
+        from hcarec.serve.server import run
+
         given = {"rate": rate, "threads": threads, **_retention(retention)}
         plan = _plan(
             _settings(settings or []),
@@ -64,18 +69,10 @@ def serve(
     run(plan, lambda service, address: _say(service, address, plan, measured))
 
 
-def _server() -> Any:
-    """Import the server, whose packages come with an extra."""
-    try:
-        import httptools  # noqa: F401
-        import prometheus_client  # noqa: F401
-        import starlette  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError as error:
-        raise ConfigError(f"hcarec serve needs the package {error.name}, which is not installed: pip install 'hcarec[serve]'") from None
-    from hcarec.serve.server import run
-
-    return run
+def require_server(what: str) -> None:
+    """Raise ConfigError unless the packages are installed that `hcarec.serve.server` imports, which `what` needs."""
+    for package in PACKAGES:
+        require(package, what, extra="serve")
 
 
 def _make_key(path: Path | None, scopes: str) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from hcarec.cli.console import console
 from hcarec.config import ModelConfig
-from hcarec.errors import ConfigError
+from hcarec.extras import require
 from hcarec.training import Watcher
 
 if TYPE_CHECKING:
@@ -178,8 +178,9 @@ def show_runs(outcomes: list[dict[str, Any]], out: Path) -> None:
 
 
 def _tensorboard(folder: Path) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise ConfigError("--tensorboard needs the package tensorboard, which is not installed: pip install tensorboard") from None
+    """Return a writer of TensorBoard events."""
+    require("torch", "--tensorboard", extra="torch")
+    require("tensorboard", "--tensorboard")
+    from torch.utils.tensorboard import SummaryWriter
+
     return SummaryWriter(str(folder))

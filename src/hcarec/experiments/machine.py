@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import platform
 import subprocess
 from functools import cache
@@ -24,9 +25,18 @@ def describe() -> dict[str, Any]:
         "system": platform.system(),
         "python": platform.python_version(),
         "hcarec": __version__,
-        "versions": {name: metadata.version(name) for name in ("numpy", "numba", "torch")},
+        "versions": _versions("numpy", "numba", "torch"),
         "commit": _commit(),
     }
+
+
+def _versions(*names: str) -> dict[str, str]:
+    """Return the versions of those packages that are installed."""
+    found = {}
+    for name in names:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
 
 
 def _commit() -> str | None:

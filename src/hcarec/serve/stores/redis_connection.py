@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
+from hcarec.extras import require
 from hcarec.serve.stores.errors import StoreError, StoreFull, StoreUnreachable
 from hcarec.serve.stores.records import encode
 from hcarec.serve.stores.redis_keys import READ
@@ -20,12 +21,10 @@ class RedisConnection:
     """A client whose calls wait a bounded time and fail with our errors."""
 
     def __init__(self, url: str, prefix: str, timeout: float, accept_less: bool) -> None:
-        try:
-            import redis
-            from redis.backoff import NoBackoff
-            from redis.retry import Retry
-        except ImportError:
-            raise StoreError("the Redis store needs the package redis, which is not installed: pip install 'hcarec[redis]'") from None
+        redis = require("redis", "the Redis store", extra="redis")
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
+
         self._redis: Any = redis
         self._prefix = prefix.encode()
         self._scripts: dict[str, Any] = {}
