@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from hcarec.data.transitions import count_steps
 from hcarec.sequences import Sequences
 
 EVENTS = 1_000_000
@@ -41,10 +42,7 @@ class Markov:
         by_rank = np.argsort(-np.bincount(items, minlength=n_items), kind="stable")
         rank = np.empty(n_items, np.int64)
         rank[by_rank] = np.arange(n_items)
-        ranks = rank[items]
-        begin = np.repeat(offsets[:-1], np.diff(offsets))
-        later = np.flatnonzero(np.arange(len(items)) - begin >= lag)  # no step leads from one user to the next
-        keys, counts = np.unique(ranks[later - lag] * n_items + ranks[later], return_counts=True)
+        keys, counts = count_steps(rank[items], offsets, n_items, lag)
         rows = np.searchsorted(keys, np.arange(n_items + 1) * n_items)
         row = keys // n_items
         best_first = np.lexsort((keys, -counts, row))  # inside a row keys ascend with popularity

@@ -253,9 +253,9 @@ def take_row(strip: Any, row: int, first_item: int, n: int, order: Any, tie_rank
 @inlined
 def offer(score: float, item: int, tie_rank: Any, allowed: Any, hidden: Any, top_scores: Any, top_ties: Any) -> bool:
     """Take one item into the user's top-k heap if it belongs there, and say whether it did."""
-    if not _worse(top_scores[0], top_ties[0], score, tie_rank[item]) or (len(allowed) != 0 and not allowed[item]) or _contains(hidden, item):
+    if not worse(top_scores[0], top_ties[0], score, tie_rank[item]) or (len(allowed) != 0 and not allowed[item]) or _contains(hidden, item):
         return False
-    _replace_worst(top_scores, top_ties, len(top_scores), score, tie_rank[item])
+    replace_worst(top_scores, top_ties, len(top_scores), score, tie_rank[item])
     return True
 
 
@@ -273,21 +273,22 @@ def _contains(ordered: Any, value: int) -> Any:
 
 
 @inlined
-def _worse(score: float, tie: int, other_score: float, other_tie: int) -> bool:
+def worse(score: float, tie: int, other_score: float, other_tie: int) -> bool:
+    """Say whether an entry stands behind another: a lower score, or the same score and a higher tie rank."""
     return score < other_score or (score == other_score and tie > other_tie)
 
 
 @inlined
-def _replace_worst(scores: Any, ties: Any, n: int, score: float, tie: int) -> None:
+def replace_worst(scores: Any, ties: Any, n: int, score: float, tie: int) -> None:
     """Put an entry in place of the root of a heap of n whose root is the worst."""
     at = 0
     while True:
         child = 2 * at + 1
         if child >= n:
             break
-        if child + 1 < n and _worse(scores[child + 1], ties[child + 1], scores[child], ties[child]):
+        if child + 1 < n and worse(scores[child + 1], ties[child + 1], scores[child], ties[child]):
             child += 1
-        if not _worse(scores[child], ties[child], score, tie):
+        if not worse(scores[child], ties[child], score, tie):
             break
         scores[at], ties[at] = scores[child], ties[child]
         at = child
@@ -300,7 +301,7 @@ def sort_heap(scores: Any, ties: Any) -> None:
     for last in range(len(scores) - 1, 0, -1):
         score, tie = scores[last], ties[last]
         scores[last], ties[last] = scores[0], ties[0]
-        _replace_worst(scores, ties, last, score, tie)
+        replace_worst(scores, ties, last, score, tie)
 
 
 @kernel

@@ -1,0 +1,8 @@
+"""Sparse tables of items: the sums of their rows, and the nearest neighbors of each item."""
+
+from __future__ import annotations
+
+from hcarec.ops.tables.nearest import nearest_items
+from hcarec.ops.tables.rows import sum_rows
+
+__all__ = ["nearest_items", "sum_rows"]
