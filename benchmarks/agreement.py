@@ -21,6 +21,7 @@ from hcarec.data.split import split
 from hcarec.explanation import Explanation, explain, spearman
 from hcarec.models import HCAGRU
 from hcarec.sequences import Sequences
+from hcarec.training.trainers import fit
 
 from machine import describe
 
@@ -33,10 +34,9 @@ def measure(data: Sequences, epochs: int, n_users: int, seed: int = 0) -> dict[s
     """Train on a log and explain the best recommendation of some of its users."""
     parts = split(data, "ratio")
     model = HCAGRU(window_x=WIDTH, window_h=WIDTH, epochs=epochs)
-    model.adopt(data, np.asarray(parts.history.items))
-    model.initialise(data.n_users, seed)
-    for _ in model.epochs(parts.history, seed):
-        pass
+    model.set_catalog(data, np.asarray(parts.history.items))
+    model.initialize(parts.history.items, parts.history.offsets, seed)
+    fit(model, parts.history, seed)
     model.about = {}
     full = np.flatnonzero(parts.evaluated & (parts.history.lengths >= REACH))
     users = full[np.unique(np.linspace(0, len(full) - 1, n_users).astype(np.int64))]

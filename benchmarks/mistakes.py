@@ -25,6 +25,7 @@ from hcarec.models import Model, make
 from hcarec.sequences import Sequences
 from hcarec.ties import tie_rank
 from hcarec.topk import rank
+from hcarec.training.trainers import fit
 
 from machine import describe
 
@@ -59,12 +60,10 @@ class Study:
 def fitted(data: Sequences, part: Part, name: str, seed: int, epochs: dict[str, int], each: Callable[[Model], None] | None = None) -> Model:
     """Train a model on a part for its fixed number of epochs; `each` sees it after every one."""
     model = make(name, **({"epochs": epochs[name]} if name in epochs else {}))
-    model.adopt(data, np.asarray(part.items))
-    model.initialise(len(part), seed)
+    model.set_catalog(data, np.asarray(part.items))
+    model.initialize(part.items, part.offsets, seed)
     if model.config.trains:
-        for now in model.epochs(part, seed):
-            if each is not None and now.position == now.n_users:
-                each(model)
+        fit(model, part, seed, lambda now: each(model) if each is not None and now.complete else None)
     model.complete((part.items, part.offsets), (part.items, part.offsets))
     return model
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import hcarec
-from hcarec.config import ModelConfig
+from hcarec.models.hca_gru import HCAGRUSettings
 
 from machine import describe
 
@@ -31,7 +31,7 @@ def measure(users: int, epochs: int, seeds: int) -> dict[str, Any]:
     for lag in LAGS:
         data = hcarec.synthetic(users=users, items=100, mean_length=30, taste=0.1, interest=0.8, lag=lag)
         for window_x, window_h in NETWORKS:
-            title = ModelConfig(window_x=window_x, window_h=window_h).title
+            title = HCAGRUSettings(window_x=window_x, window_h=window_h).title
             runs = [hcarec.train(data, window_x=window_x, window_h=window_h, epochs=epochs, seed=seed).about["metrics"][METRIC] for seed in range(seeds)]
             found.setdefault(title, {})[str(lag)] = runs
             print(f"lag {lag}  {title:16} {METRIC} {np.mean(runs):.4f}", flush=True)

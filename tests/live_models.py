@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from hcarec import BPR, GRU, HCAGRU, Pop, Random, Sequences, synthetic
+from hcarec import BPR, GRU, HCAGRU, ItemKNN, Markov, Pop, Random, Sequences, synthetic
 from hcarec.models import Model
 from hcarec.serve.service import Service, ServiceOptions
 from hcarec.serve.stores.sqlite import SqliteStore
@@ -33,6 +33,8 @@ def models() -> dict[str, Model]:
         "bpr": BPR(d=6, learning_rate=0.05),
         "pop": Pop(),
         "random": Random(d=6),
+        "markov": Markov(),
+        "item-knn": ItemKNN(neighbors=12, history=4),
     }
     return {name: model.fit(data(), epochs=2, seed=number) for number, (name, model) in enumerate(made.items())}
 

@@ -17,6 +17,7 @@ from safetensors.numpy import save as save_tensors
 
 from hcarec import BPR, HCAGRU, Sequences, load, synthetic
 from hcarec.errors import ModelError
+from hcarec.models import make
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +122,7 @@ def test_foreign_folders(folder: Path, tmp_path: Path) -> None:
 
 def test_a_newer_folder(folder: Path) -> None:
     rewrite(folder, lambda manifest: manifest.update(schema=99))
-    refused(folder, "schema 99, this hcarec reads 1: update hcarec")
+    refused(folder, "schema 99, this hcarec reads up to 2: update hcarec")
 
 
 @pytest.mark.parametrize(
@@ -237,3 +238,55 @@ def test_the_command_refuses_in_one_line(folder: Path, command: Callable[..., tu
     code, out, err = command("recommend", folder, "--history", "1")
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert "damaged or changed" in err
+
+
+@pytest.mark.parametrize("name", ["markov", "item-knn"])
+@pytest.mark.parametrize(
+    ("letter", "spoil", "says"),
+    [
+        ("indices", lambda array: array + np.int32(10**6), "outside"),
+        ("indices", lambda array: -array - np.int32(1), "outside"),
+        ("indices", lambda array: array[::-1].copy(), "ascend"),
+        ("indices", lambda array: array.astype(np.int64), "int64"),
+        ("indptr", lambda array: array[:-1], "holds"),
+        ("indptr", lambda array: array * 3, "indptr runs"),
+        ("indptr", lambda array: np.append(array[:2][::-1], array[2:]), "indptr runs|descends"),
+        ("values", lambda array: array[:-1], "values"),
+        ("values", lambda array: array * np.float32(np.nan), "finite"),
+    ],
+)
+def test_a_table_that_points_astray_is_refused(name: str, letter: str, spoil: Callable[[Any], Any], says: str, tmp_path: Path) -> None:
+    """The kernels check no bounds: what is read from a folder is checked before."""
+    make(name).fit(synthetic(users=40, items=30)).save(tmp_path / "m")
+    theta = load_tensors((tmp_path / "m" / "model.safetensors").read_bytes())
+    replace(tmp_path / "m", "model.safetensors", save_tensors(theta | {letter: np.ascontiguousarray(spoil(theta[letter]))}))
+    refused(tmp_path / "m", says)
+
+
+# -- folders of schema 1 -----------------------------------------------------------------------------------------------
+
+SCHEMA_1 = Path(__file__).parent / "golden" / "schema_1"
+EXPECTED = json.loads((SCHEMA_1 / "expected.json").read_text())
+
+
+@pytest.mark.parametrize("name", EXPECTED["models"])
+def test_a_folder_of_schema_1_gives_the_same_scores_bit_for_bit(name: str, tmp_path: Path) -> None:
+    """They were written by the version before; one trained with --hide-seen, as its protocol says, now hides."""
+    model, expected = load(SCHEMA_1 / name), EXPECTED["models"][name]
+    assert model.hide_seen is expected["hide_seen"]
+    found = model.recommend(EXPECTED["history"], 10)
+    assert [(one.item, float(one.score).hex()) for one in found] == list(zip(expected["items"], expected["scores"], strict=True))
+    model.save(tmp_path / "again")
+    assert json.loads((tmp_path / "again" / "model.json").read_text())["schema"] == 2
+    assert load(tmp_path / "again").recommend(EXPECTED["history"], 10) == found
+
+
+def test_a_model_of_schema_1_is_a_configuration_and_is_told_in_words(tmp_path: Path) -> None:
+    from hcarec.cli.info import look, words
+    from hcarec.models import read_config
+
+    assert read_config(SCHEMA_1 / "pop") == {"model": "pop", "preset": "paper"}
+    assert read_config(SCHEMA_1 / "hca-gru")["window_x"] == 3
+    for name in EXPECTED["models"]:
+        told = dict(words(look(SCHEMA_1 / name)))
+        assert "all intact" in told["files"] and ("window_x" in told["settings"]) == (name in ("gru", "hca-gru"))

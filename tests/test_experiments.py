@@ -126,7 +126,7 @@ def test_a_failing_run_stops_no_other(log: Path, tmp_path: Path) -> None:
     fine = Run(one(log), Settings(epochs=1).config("bpr"), 0, TEST)
     standing = go([wild, fine], Results(tmp_path), workers=2)
     assert standing.done == {fine.key} and list(standing.failed) == [wild.key]
-    assert "ran away" in standing.failed[wild.key] and "small GRU seed 0" in standing.failed[wild.key]
+    assert "diverged" in standing.failed[wild.key] and "small GRU seed 0" in standing.failed[wild.key]
 
 
 def run_command(log: Path, out: Path) -> list[str]:

@@ -139,7 +139,7 @@ def test_effects_are_what_leaving_out_does(models: dict[tuple[int, int], HCAGRU]
     target = model.item_ids.find(found.recommended.item)
 
     def score(history: list[int]) -> float:
-        return float(model.encode(np.array(history, np.int32), np.array([0, len(history)]))[0] @ model.theta["X"][target])
+        return float(model.encode(np.array(history, np.int32), np.array([0, len(history)])).vectors[0] @ model.theta["X"][target])
 
     assert found.recommended.score == pytest.approx(score(items), abs=1e-5)
     first = len(items) - len(found.events)

@@ -9,22 +9,28 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hcarec import BPR, GRU, HCAGRU, Pop, Random, Sequences, load, synthetic
+from hcarec import BPR, GRU, HCAGRU, ItemKNN, Markov, Pop, Random, Sequences, load, synthetic
 from hcarec.errors import ConfigError, DataError, ModelError
 from hcarec.models import Model, make
 from hcarec.ops import cpu_kernels
+from hcarec.topk import Queries
 
 D = 8
 KINDS: dict[str, Callable[[], Model]] = {
     "random": lambda: Random(d=D),
     "pop": lambda: Pop(),
+    "markov": lambda: Markov(),
+    "item-knn": lambda: ItemKNN(neighbors=15, history=6),
     "bpr": lambda: BPR(d=D, learning_rate=0.05),
     "gru": lambda: GRU(d=D),
     "x-only": lambda: HCAGRU(d=D, window_x=4, window_h=1),
     "h-only": lambda: HCAGRU(d=D, window_x=1, window_h=3),
     "both": lambda: HCAGRU(d=D, window_x=4, window_h=3),
 }
-LEARNING = [name for name in KINDS if name not in ("random", "pop")]
+COUNTING = ["pop", "markov", "item-knn"]
+LEARNING = [name for name in KINDS if name not in ("random", *COUNTING)]
+PERSONAL = [name for name in KINDS if name not in ("random", "pop")]
+STATEFUL = [name for name in KINDS if name not in ("random", "pop", "bpr")]
 NETWORKS = ["gru", "x-only", "h-only", "both"]
 Trained = dict[str, Model]
 
@@ -44,6 +50,11 @@ def model(request: pytest.FixtureRequest, trained: Trained) -> Model:
     return trained[request.param]
 
 
+@pytest.fixture(params=STATEFUL)
+def stateful(request: pytest.FixtureRequest, trained: Trained) -> Model:
+    return trained[request.param]
+
+
 @pytest.fixture(params=NETWORKS)
 def network(request: pytest.FixtureRequest, trained: Trained) -> HCAGRU:
     found = trained[request.param]
@@ -53,6 +64,14 @@ def network(request: pytest.FixtureRequest, trained: Trained) -> HCAGRU:
 
 def same_bits(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> bool:
     return a.keys() == b.keys() and all(a[name].tobytes() == b[name].tobytes() and a[name].shape == b[name].shape for name in a)
+
+
+def assert_same(a: Queries, b: Queries) -> None:
+    """Two queries have the same bits."""
+    assert a.vectors.tobytes() == b.vectors.tobytes()
+    assert (a.corrections is None) == (b.corrections is None)
+    for mine, theirs in zip(a.corrections or (), b.corrections or (), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
 
 
 def history(data: Sequences, user: int = 3) -> list[str | int]:
@@ -67,7 +86,7 @@ def test_the_same_seed_gives_the_same_bits(name: str, data: Sequences, trained: 
     assert same_bits(KINDS[name]().fit(data, epochs=2, seed=1).theta, trained[name].theta)
 
 
-@pytest.mark.parametrize("name", [name for name in KINDS if name != "pop"])
+@pytest.mark.parametrize("name", [name for name in KINDS if name not in COUNTING])
 def test_another_seed_gives_others(name: str, data: Sequences, trained: Trained) -> None:
     assert not same_bits(KINDS[name]().fit(data, epochs=2, seed=2).theta, trained[name].theta)
 
@@ -115,6 +134,8 @@ def test_tensors_have_the_names_and_shapes_of_the_contract(trained: Trained, dat
     expected = {
         "random": {"X": (n, d)},
         "pop": {"X": (n, 1)},
+        "markov": {"X": (n, 1), "indptr": (n + 1,), "indices": (-1,), "values": (-1,)},
+        "item-knn": {"X": (n, 1), "indptr": (n + 1,), "indices": (-1,), "values": (-1,)},
         "bpr": {"P": (data.n_users, d), "X": (n, d)},
         "gru": gru,
         "x-only": gru | x_level,
@@ -122,15 +143,18 @@ def test_tensors_have_the_names_and_shapes_of_the_contract(trained: Trained, dat
         "both": gru | x_level | h_level,
     }
     for name, found in trained.items():
-        assert {letter: value.shape for letter, value in found.theta.items()} == expected[name], name
-        assert all(value.dtype == np.float32 for value in found.theta.values())
+        assert found.shapes(n, data.n_users) == expected[name]
+        sizes = {letter: (-1,) if -1 in expected[name][letter] else value.shape for letter, value in found.theta.items()}
+        assert sizes == expected[name], name
+        types = {"indptr": np.int64, "indices": np.int32}
+        assert all(value.dtype == types.get(letter, np.float32) for letter, value in found.theta.items())
 
 
 def test_vectors_of_histories_fit_those_of_items(model: Model, data: Sequences) -> None:
-    H = model.encode(np.asarray(data.items), np.asarray(data.offsets))
-    assert H.shape == (data.n_users, model.item_vectors.shape[1])
-    assert np.isfinite(H).all()
-    items, scores = model.top(H, 7)
+    queries = model.encode(np.asarray(data.items), np.asarray(data.offsets))
+    assert queries.vectors.shape == (data.n_users, model.item_vectors.shape[1])
+    assert np.isfinite(queries.vectors).all()
+    items, scores = model.top(queries, 7)
     assert items.shape == scores.shape == (data.n_users, 7)
     assert all(len(set(row)) == 7 for row in items.tolist())
     assert (np.diff(scores, axis=1) <= 0).all()
@@ -140,31 +164,61 @@ def test_a_batch_equals_one_at_a_time(model: Model, data: Sequences) -> None:
     whole = model.encode(np.asarray(data.items), np.asarray(data.offsets), threads=2)
     for user in (0, 1, 17, data.n_users - 1):
         alone = model.encode(np.asarray(data[user]), np.array([0, len(data[user])]), threads=1)
-        assert alone[0].tobytes() == whole[user].tobytes()
+        assert_same(alone, whole.take(np.array([user])))
         assert np.array_equal(model.top(alone, 5)[0][0], model.top(whole, 5)[0][user])
 
 
 # -- one event at a time -----------------------------------------------------------------------------------------------
 
 
-def test_step_by_step_equals_the_whole_pass(network: HCAGRU, data: Sequences) -> None:
+def after(model: Model, items: Any) -> np.ndarray:
+    """Return the state after a history."""
+    state = model.start()
+    model.advance(state, np.asarray(items, np.int32), np.array([0, len(items)]))
+    return state
+
+
+def test_step_by_step_equals_the_whole_pass_bit_for_bit(stateful: Model, data: Sequences) -> None:
     items = np.asarray(data[3])
-    state = network.start()
+    state = stateful.start()
     for n, item in enumerate(items.tolist(), 1):
-        state, interest = network.step(state, item)
-        whole = network.encode(items[:n], np.array([0, n]))[0]
-        np.testing.assert_allclose(interest, whole, rtol=1e-5, atol=1e-6)
-    resumed, interest = network.state_of(items)
-    np.testing.assert_allclose(interest, whole, rtol=1e-5, atol=1e-6)
-    for mine, theirs in zip(state, resumed, strict=True):
-        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+        state = stateful.step(state, [item])
+        assert_same(stateful.queries(state), stateful.encode(items[:n], np.array([0, n])))
+    assert np.array_equal(state, after(stateful, items))
+    assert state.dtype == stateful.state_dtype
 
 
-def test_a_step_leaves_the_old_state_alone(network: HCAGRU) -> None:
-    before = network.state_of([1, 2, 3])[0]
-    kept = [np.array(part) for part in before]
-    network.step(before, 4)
-    assert all(np.array_equal(a, b) for a, b in zip(before, kept, strict=True))
+def test_states_of_many_users_move_as_each_alone(stateful: Model, data: Sequences) -> None:
+    states = stateful.start(data.n_users)
+    stateful.advance(states, np.asarray(data.items), np.asarray(data.offsets))
+    stateful.advance(states, np.array([4, 5], np.int32), np.array([0, 2] + [2] * (data.n_users - 1)))
+    for user in range(data.n_users):
+        assert np.array_equal(states[user : user + 1], after(stateful, [*data[user], *([4, 5] if user == 0 else [])]))
+
+
+def test_a_step_leaves_the_old_state_alone(stateful: Model) -> None:
+    before = after(stateful, [1, 2, 3])
+    kept = before.copy()
+    stateful.step(before, [4])
+    assert np.array_equal(before, kept)
+
+
+def test_states_from_elsewhere_are_checked(stateful: Model) -> None:
+    state = after(stateful, [1, 2, 3])
+    assert stateful.usable(stateful.start(2)).all() and stateful.usable(state).all()
+    spoils: list[tuple[str, Any]] = [("items", 60), ("items", -2), *((name, np.nan) for name in ("h", "hidden", "interest"))]
+    for name, value in spoils:
+        if name in (state.dtype.names or ()) and state[name].size:
+            spoiled = state.copy()
+            spoiled[name].reshape(-1)[-1] = value
+            assert not stateful.usable(spoiled).any(), name
+
+
+@pytest.mark.parametrize("name", ["random", "pop", "bpr"])
+def test_models_without_states(name: str, trained: Trained) -> None:
+    assert trained[name].state_dtype is None
+    with pytest.raises(ConfigError, match="keeps no state per user"):
+        trained[name].start()
 
 
 def test_a_step_costs_the_same_whatever_the_history(network: HCAGRU, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,10 +235,10 @@ def test_a_step_costs_the_same_whatever_the_history(network: HCAGRU, monkeypatch
 
     monkeypatch.setattr(cpu, "encoder", lambda dtype: counting)
     for length in (1, 50, 3000):
-        state, _ = network.state_of(np.arange(length) % 60)
-        assert (state.h.shape, state.items.shape, state.hidden.shape) == ((D,), (w_x - 1,), (w_h - 1, D))
+        state = after(network, np.arange(length) % 60)
+        assert [state[name].shape[1:] for name in ("h", "items", "hidden")] == [(D,), (w_x - 1,), (w_h - 1, D)]
         seen.clear()
-        network.step(state, 5)
+        network.step(state, [5])
         assert len(seen) == 1
         if length == 1:
             first = seen[0]
@@ -242,10 +296,10 @@ def test_without_a_known_history_the_popular_items(model: Model, past: list[str]
 
 def test_every_answer_says_its_basis(trained: Trained, data: Sequences) -> None:
     bases = {name: {one.basis for one in found.recommend(history(data), k=3)} for name, found in trained.items()}
-    assert bases == {"random": {"random"}, "pop": {"popular"}} | {name: {"personal"} for name in LEARNING}
+    assert bases == {"random": {"random"}, "pop": {"popular"}} | {name: {"personal"} for name in PERSONAL}
 
 
-@pytest.mark.parametrize("name", [name for name in KINDS if name != "pop"])
+@pytest.mark.parametrize("name", [name for name in KINDS if name not in COUNTING])
 def test_similar_items(name: str, trained: Trained) -> None:
     found = trained[name].similar_items(trained[name].item_ids[4], k=8)
     X = trained[name].item_vectors.astype(np.float64)
@@ -255,6 +309,20 @@ def test_similar_items(name: str, trained: Trained) -> None:
     np.testing.assert_allclose([one.score for one in found], (X @ X[4])[expected], rtol=1e-5)
     with pytest.raises(DataError, match="is not among"):
         trained[name].similar_items("no such item")
+
+
+@pytest.mark.parametrize("name", ["markov", "item-knn"])
+def test_similar_items_of_a_table(name: str, trained: Trained) -> None:
+    """The row of an item, the greatest values first, equal ones by the hash of the id."""
+    model = trained[name]
+    indptr, indices, values = (model.theta[letter] for letter in ("indptr", "indices", "values"))
+    row = sorted(
+        (-value, model.tie_rank[item], item) for item, value in zip(indices[indptr[4] : indptr[5]], values[indptr[4] : indptr[5]], strict=True) if item != 4
+    )
+    found = model.similar_items(model.item_ids[4], k=8)
+    assert [(one.item, one.score) for one in found] == [(model.item_ids[int(item)], pytest.approx(-value)) for value, _, item in row[:8]]
+    with pytest.raises(DataError, match="is not among"):
+        model.similar_items("no such item")
 
 
 def test_pop_knows_nothing_alike(trained: Trained) -> None:

@@ -264,8 +264,13 @@ def test_models_and_live_figures(browser: Browser, server: Running, client: http
         expect(table.get_by_role("row", name="attention over")).to_contain_text("the last 3 inputs and the last 2 states")
         main, other = client.get("/v1/models").json()["models"]
         assert (main["name"], other["name"]) == (MAIN, OTHER)
+        expect(table.get_by_role("row", name="seen items")).to_contain_text("kept")
+        counted = main["yardsticks"]["models"]["Markov"]["ndcg@20"]
+        expect(table.get_by_role("row", name="against counting").get_by_role("cell").first).to_contain_text(f"Markov {100 * counted:.2f}%")
         for metric, label in (("ndcg@20", "NDCG@20"), ("auc", "AUC")):
-            expect(table.get_by_role("row", name=label).get_by_role("cell")).to_have_text([f"{100 * one['metrics'][metric]:.2f}%" for one in (main, other)])
+            expect(table.locator("tr.metric", has_text=label).get_by_role("cell")).to_have_text(
+                [f"{100 * one['metrics'][metric]:.2f}%" for one in (main, other)]
+            )
         expect(page.locator("#models-caution")).to_contain_text("the same protocol")
         expect(page.locator("#pulse")).to_have_attribute("data-state", "well")
         expect(page.locator("#figures")).to_contain_text(client.get("/v1/status").json()["model"])

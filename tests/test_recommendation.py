@@ -103,8 +103,8 @@ def test_bpr_folds_in_users_that_it_learned_nothing_from(data: Sequences) -> Non
                      user_ids=Ids.of([*data.user_ids, 10**6]), times=None, about={})  # fmt: skip
     parts = split(lonely, "ratio")
     bpr = BPR(d=6)
-    bpr.adopt(lonely, parts.train.items)
-    bpr.initialise(lonely.n_users, 0)
+    bpr.set_catalog(lonely, parts.train.items)
+    bpr.initialize(parts.train.items, parts.train.offsets, 0)
     bpr.about = {"data": {"fingerprint": lonely.fingerprint}, "protocol": {"split": parts.protocol}}
     rows = verbs.trained_rows(bpr, lonely)
     assert rows[-1] == -1
@@ -147,7 +147,7 @@ def test_everybody_gets_what_each_would_get(model: Model, data: Sequences, endin
     frame = read(tmp_path / f"all{ending}")
     assert frame.columns == ["user_id", "rank", "item_id", "score", "basis", "title"]
     assert frame.select("user_id", "rank", "item_id", "basis").rows() == by_hand(model, data, 4, hide_seen=True)
-    assert written == (data.n_users, frame.height, data.n_users * (model.name == "pop"))
+    assert written == (data.n_users, frame.height, data.n_users * (model.name == "pop"), True)
     assert done[-1] == (data.n_users, data.n_users)
     assert len(done) == 9
     titles = dict(zip(data.item_ids.texts(), data.titles.texts(), strict=True)) if data.titles is not None else {}
@@ -185,7 +185,7 @@ def test_other_data_is_matched_by_id(model: Model, data: Sequences, tmp_path: Pa
 def test_nobody_at_all(models: dict[str, Model], data: Sequences, tmp_path: Path) -> None:
     nobody = Sequences(np.zeros(0, np.int32), np.zeros(1, np.int64), Ids.of([]), data.item_ids)
     for ending in verbs.FORMATS:
-        assert verbs.recommend_all(models["gru"], nobody, tmp_path / f"all{ending}", 3) == (0, 0, 0)
+        assert verbs.recommend_all(models["gru"], nobody, tmp_path / f"all{ending}", 3) == (0, 0, 0, False)
         assert (tmp_path / f"all{ending}").exists()
 
 

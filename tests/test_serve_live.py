@@ -41,22 +41,25 @@ def serving(name: str, half: bool = False) -> Serving:
 @given(d=st.integers(1, 9), w_x=st.integers(1, 4), w_h=st.integers(1, 4), n=st.integers(0, 4), seed=st.integers(0, 99))
 def test_rows_go_there_and_back(d: int, w_x: int, w_h: int, n: int, seed: int) -> None:
     draw = np.random.default_rng(seed)
-    codec = Codec(7, d, w_x, w_h, np.float32)
-    numbers = [draw.standard_normal(shape).astype(np.float32) for shape in ((n, d), (n, w_h - 1, d), (n, d))]
-    items = draw.integers(-1, 7, (n, w_x - 1)).astype(np.int32)
-    rows = Rows(codec.decode([]).state._replace(h=numbers[0], items=items, hidden=numbers[1]), numbers[2], draw.integers(0, 2**40, n))
+    model = HCAGRU(d=d, window_x=w_x, window_h=w_h).fit(data(), epochs=0)
+    codec, states = Codec(model), model.start(n)
+    for name in ("h", "hidden", "interest"):
+        states[name] = draw.standard_normal(states[name].shape)
+    states["items"] = draw.integers(-1, 7, states["items"].shape)
+    rows = Rows(states, draw.integers(0, 2**40, n))
     encoded = codec.encode(rows)
     assert [len(row) for row in encoded] == [codec.size] * n
     assert all(codec.checked(row) is row for row in encoded)
     back = codec.decode([None, *encoded])
-    for mine, right in zip((*back.state, back.interest, back.counts), (*rows.state, rows.interest, rows.counts), strict=True):
-        np.testing.assert_array_equal(mine[1:], right)
-    assert not back.state.h[0].any() and (back.state.items[0] == -1).all() and not back.state.hidden[0].any() and back.counts[0] == 0
+    np.testing.assert_array_equal(back.states[1:], rows.states)
+    np.testing.assert_array_equal(back.counts[1:], rows.counts)
+    assert back.states[:1] == model.start() and back.counts[0] == 0
 
 
 def test_a_row_is_small() -> None:
-    assert Codec(10**6, 64, 5, 5, np.float32).size < 3 * 1024
-    assert Codec(10**6, 64, 5, 5, np.float32, np.float16).size < 1024
+    model = HCAGRU(d=64).fit(data(), epochs=0)
+    assert Codec(model).size < 3 * 1024
+    assert Codec(model, half=True).size < 1024
 
 
 @pytest.mark.parametrize(
@@ -64,7 +67,7 @@ def test_a_row_is_small() -> None:
 )
 def test_a_row_that_cannot_be_right_is_not_used(spoil: Any) -> None:
     own = serving("hca-gru")
-    row = own.advance([None], [np.array([1, 2, 3], np.int32)])[0][0]
+    row = own.advance([None], [np.array([1, 2, 3], np.int32)])[0]
     assert own.from_store(row) == row
     assert own.from_store(spoil(row)) is None
     assert own.from_store(None) is None
@@ -83,30 +86,32 @@ def test_states_are_kept_apart_by_all_that_they_depend_on() -> None:
 def test_half_states_are_near() -> None:
     whole, half = serving("hca-gru"), serving("hca-gru", True)
     assert whole.key != half.key
-    row = half.advance([None], [np.array([1, 2, 3], np.int32)])[0][0]
+    row = half.advance([None], [np.array([1, 2, 3], np.int32)])[0]
     stored = half.to_store([row])[0]
     back = half.from_store(stored)
     assert back is not None and len(stored) < 0.7 * len(row) and back != row
     exact, near = (half.codec.decode([each]) for each in (row, back))
-    np.testing.assert_allclose(near.interest, exact.interest, atol=1e-3)
-    np.testing.assert_array_equal(near.state.items, exact.state.items)
+    np.testing.assert_allclose(near.states["interest"], exact.states["interest"], atol=1e-3)
+    np.testing.assert_array_equal(near.states["items"], exact.states["items"])
     assert near.counts.tolist() == [3]
 
 
 @given(lengths=st.lists(st.integers(0, 9), min_size=1, max_size=5), cuts=st.lists(st.integers(0, 9), min_size=5, max_size=5), seed=st.integers(0, 99))
-@pytest.mark.parametrize("name", ["hca-gru", "other", "gru"])
+@pytest.mark.parametrize("name", ["hca-gru", "other", "gru", "markov", "item-knn"])
 def test_many_users_step_as_each_alone_in_any_pieces(name: str, lengths: list[int], cuts: list[int], seed: int) -> None:
     own, model = serving(name), models()[name]
-    assert isinstance(model, HCAGRU)
     logs = [np.random.default_rng(seed + n).integers(0, 50, length).astype(np.int32) for n, length in enumerate(lengths)]
-    rows, _ = own.advance([None] * len(logs), [log[:cut] for log, cut in zip(logs, cuts, strict=False)])
-    rows, interest = own.advance(rows, [log[cut:] for log, cut in zip(logs, cuts, strict=False)])
+    rows = own.advance([None] * len(logs), [log[:cut] for log, cut in zip(logs, cuts, strict=False)])
+    rests = [log[cut:] for log, cut in zip(logs, cuts, strict=False)]
+    queries, rows = own.queries(rows, rests), own.advance(rows, rests)
     for n, (log, row) in enumerate(zip(logs, rows, strict=True)):
-        state, right = model.state_of(log)
-        np.testing.assert_array_equal(interest[n], right)
-        found = own.codec.decode([row])
-        for mine, part in zip(found.state, state, strict=True):
-            np.testing.assert_array_equal(mine[0], part)
+        state = model.start()
+        model.advance(state, log, np.array([0, len(log)]))
+        np.testing.assert_array_equal(own.codec.decode([row]).states, state)
+        whole, mine = model.encode(log, np.array([0, len(log)])), queries.take(np.array([n]))
+        np.testing.assert_array_equal(mine.vectors, whole.vectors)
+        for part, right in zip(mine.corrections or (), whole.corrections or (), strict=True):
+            np.testing.assert_array_equal(part, right)
 
 
 def test_a_long_log_is_replayed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,8 +119,7 @@ def test_a_long_log_is_replayed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> No
     whole = own.advance([None, None], [log, log[:7]])
     monkeypatch.setattr("hcarec.serve.serving.REPLAYED_AT_ONCE", 6)
     pieces = own.advance([None, None], [log, log[:7]])
-    assert whole[0] == pieces[0]
-    np.testing.assert_array_equal(whole[1], pieces[1])
+    assert whole == pieces
 
 
 # -- the policy --------------------------------------------------------------------------------------------------------
@@ -238,6 +242,6 @@ def test_a_current_state_outlives_retention_and_a_restart() -> None:
         store = SqliteStore(folder / "s.db")
         known = Live(store, serving("hca-gru"), options).look_up([Lookup("u")])[0]
         assert isinstance(known, Known)
-        right = serving("hca-gru").advance([None], [serving("hca-gru").known(items)])[0][0]
+        right = serving("hca-gru").advance([None], [serving("hca-gru").known(items)])[0]
         assert known.person.row == right  # it has seen all six, of which two are kept
         store.close()

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 import hcarec.serve.live as live_core
-from hcarec.models import HCAGRU
 from hcarec.recommendation import recommend
 from hcarec.serve.asking import understand
 from hcarec.serve.live import Known, Live, Lookup
@@ -200,13 +199,12 @@ class AgainstReplay(RuleBasedStateMachine):
         items = [index for item in self.history(user) if (index := model.item_ids.find(item)) >= 0]
         if known.person.items is not None:
             assert known.person.items.tolist() == items
-        if isinstance(model, HCAGRU):
-            rows, _ = known.serving.advance([known.person.row], [known.person.latest])
-            found = known.serving.codec.decode(rows)
-            state, interest = model.state_of(items)
+        if known.serving.stateful:
+            rows = known.serving.advance([known.person.row], [known.person.latest])
+            found, state = known.serving.codec.decode(rows), model.start()
+            model.advance(state, np.array(items, np.int32), np.array([0, len(items)]))
             assert found.counts.tolist() == [len(items)]
-            for mine, right in zip((*found.state, found.interest), (*state, interest), strict=True):
-                np.testing.assert_array_equal(mine[0], right)
+            np.testing.assert_array_equal(found.states, state)
 
     @rule(
         number=st.integers(0, 1),

@@ -85,7 +85,7 @@ class Servers:
             (loaded,) = store.load([Wanted(user)], serving.key)
             if loaded.state is not None:
                 log = serving.known([event.item for event in store.history(user).events])
-                assert serving.advance([None], [log])[0] == [loaded.state], user
+                assert serving.advance([None], [log]) == [loaded.state], user
                 self.counts["stored states compared"] += 1
         store.check()
         store.close()

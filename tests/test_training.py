@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,10 @@ from hcarec.data.split import split
 from hcarec.errors import ConfigError, ModelError
 from hcarec.evaluation import evaluate, evaluate_part
 from hcarec.ids import Ids
-from hcarec.models.base import CHUNK
-from hcarec.plan import check_fits, plan
-from hcarec.training import Watcher, train
+from hcarec.models import make
+from hcarec.training import Callback, train
+from hcarec.training.resources import check_fits, plan
+from hcarec.training.user_sgd import CHUNK
 
 Process = Callable[..., subprocess.CompletedProcess[str]]
 Command = Callable[..., tuple[int, str, str]]
@@ -50,7 +52,7 @@ def log_of(folder: Path) -> list[dict[str, Any]]:
 
 
 def timeless(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{name: value for name, value in record.items() if name not in ("seconds", "events_per_second")} for record in records]
+    return [{name: value for name, value in record.items() if name not in ("seconds", "evaluation_seconds", "events_per_second")} for record in records]
 
 
 def same_bits(first: Path, second: Path) -> None:
@@ -85,12 +87,12 @@ def test_loss_is_the_bpr_part_summed_over_all_steps(data: Sequences) -> None:
     from hcarec.ops import reference
     from hcarec.ops.negatives import draw_user
 
-    class Keep(Watcher):
+    class Keep(Callback):
         def epoch(self, record: dict[str, Any], best: bool) -> None:
             self.record = record
 
     kept = Keep()
-    model = train(data, model="hca-gru", window_x=3, window_h=2, epochs=1, learning_rate=0.0, split="none", seed=5, watch=kept)
+    model = train(data, model="hca-gru", window_x=3, window_h=2, epochs=1, learning_rate=0.0, split="none", seed=5, callback=kept)
     theta = {name: torch.from_numpy(array.astype(np.float64)) for name, array in model.theta.items()}
     loss = l2 = 0.0
     for user, items in enumerate(data):
@@ -170,6 +172,10 @@ def test_settings_are_checked(data: Sequences) -> None:
         ({"learning_rate": float("nan")}, "0 or more"),
         ({"split": "random"}, "split 'random' is not known"),
         ({"preset": "modern"}, "preset 'modern' is not known"),
+        ({"trainer": "adam"}, "trainer 'adam' is not known"),
+        ({"model": "pop", "epochs": 3}, "there is no setting 'epochs' of pop: it has none"),
+        ({"epochs": "many"}, "epochs is 'many': give a whole number"),
+        ({"l2": True}, "l2 is True: give a number of 0 or more"),
         ({"model": "gru", "window_x": 3}, "gru has no attention"),
     ):
         with pytest.raises(ConfigError, match=says):
@@ -177,17 +183,15 @@ def test_settings_are_checked(data: Sequences) -> None:
 
 
 def test_a_run_that_cannot_fit_is_refused(data: Sequences) -> None:
-    from hcarec.config import ModelConfig
-
     part = split(data, "ratio").train
-    planned = plan(ModelConfig(d=64), part, 10_000_000, 100)
+    planned = plan(make(d=64), part, 10_000_000, 100)
     assert planned.memory > 3 * 4 * 64 * 10_000_000
     with pytest.raises(ConfigError, match=r"needs about 7\.\d GiB and 4\.0 GiB are free: use a smaller d"):
         check_fits(planned, available=4 << 30)
 
 
 def test_a_loss_that_runs_away_keeps_the_last_good_model(data: Sequences, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ModelError, match=r"ran away in epoch 1 at user 'u\d+', step \d+: .*smaller learning rate.*nothing was written"):
+    with pytest.raises(ModelError, match=r"diverged in epoch 1 at user 'u\d+', step \d+: .*smaller learning rate.*nothing was written"):
         train(data, tmp_path / "m", model="gru", epochs=3, learning_rate=1e4)
     assert not (tmp_path / "m" / "model.json").exists()
     # good for two epochs, then every step is a huge one
@@ -195,10 +199,8 @@ def test_a_loss_that_runs_away_keeps_the_last_good_model(data: Sequences, tmp_pa
 
     plain = HCAGRU.train_users
 
-    def wild(self: Any, items: Any, offsets: Any, order: Any, seed: int, epoch: int) -> Any:
-        if epoch == 3:
-            object.__setattr__(self.config, "learning_rate", 1e4)
-        return plain(self, items, offsets, order, seed, epoch)
+    def wild(self: Any, items: Any, offsets: Any, order: Any, settings: Any, seed: int, epoch: int) -> Any:
+        return plain(self, items, offsets, order, replace(settings, learning_rate=1e4) if epoch == 3 else settings, seed, epoch)
 
     monkeypatch.setattr(HCAGRU, "train_users", wild)
     with pytest.raises(ModelError, match=r"the model of epoch [12] is kept"):
@@ -269,15 +271,14 @@ def kill_and_resume(data: Path, folder: Path, kills: int, seed: int) -> None:
 SLOWLY = """
 import sys
 from pathlib import Path
-import hcarec.checkpoint as checkpoint
 from hcarec import Sequences
-from hcarec.training import Watcher, train
+from hcarec.training import Callback, train
 
-class Tell(Watcher):
+class Tell(Callback):
     def chunk(self, now, events_per_second):
         print(now.epoch, now.position, flush=True)
 
-train(Sequences.open(sys.argv[1]), sys.argv[2], model="hca-gru", epochs=6, seed=7, threads=1, resume=True, checkpoint_seconds=0, watch=Tell())
+train(Sequences.open(sys.argv[1]), sys.argv[2], model="hca-gru", epochs=6, seed=7, threads=1, resume=True, checkpoint_seconds=0, callback=Tell())
 """
 
 
@@ -291,10 +292,10 @@ def test_fifty_kills(stored: Path, tmp_path: Path) -> None:
 
 
 def test_an_unfinished_run_is_not_thrown_away(data: Sequences, tmp_path: Path) -> None:
-    from hcarec import checkpoint
-    from hcarec.models.base import Progress
+    from hcarec.training import checkpoint
+    from hcarec.training.trainer import TrainerState
 
-    checkpoint.write(tmp_path / "m", checkpoint.Checkpoint({}, Progress(3, 10, 300, 0.0, 0.0, 0, 0), 0.0, {"X": np.zeros(3, np.float32)}))
+    checkpoint.write(tmp_path / "m", checkpoint.Checkpoint({}, 3, TrainerState({}, {"X": np.zeros(3, np.float32)})))
     with pytest.raises(ConfigError, match=r"holds an unfinished run \(epoch 3\): go on with --resume"):
         train(data, tmp_path / "m", model="gru", epochs=1)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hcarec.comparison import compare
-    from hcarec.config import Filters, ModelConfig, ReadOptions
+    from hcarec.config import Filters, ReadOptions
     from hcarec.data.prepare import prepare
     from hcarec.data.read import read_events
     from hcarec.data.split import split
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hcarec.errors import HcarecError
     from hcarec.evaluation import evaluate
     from hcarec.explanation import explain
-    from hcarec.models import BPR, GRU, HCAGRU, Pop, Random, load
+    from hcarec.models import BPR, GRU, HCAGRU, ItemKNN, Markov, Pop, Random, load
     from hcarec.recommendation import recommend
     from hcarec.sequences import Sequences
     from hcarec.training import train
@@ -31,7 +31,8 @@ _HOME = {
     "GRU": "hcarec.models",
     "HCAGRU": "hcarec.models",
     "HcarecError": "hcarec.errors",
-    "ModelConfig": "hcarec.config",
+    "ItemKNN": "hcarec.models",
+    "Markov": "hcarec.models",
     "Pop": "hcarec.models",
     "Random": "hcarec.models",
     "ReadOptions": "hcarec.config",
@@ -54,7 +55,8 @@ __all__ = [
     "HCAGRU",
     "Filters",
     "HcarecError",
-    "ModelConfig",
+    "ItemKNN",
+    "Markov",
     "Pop",
     "Random",
     "ReadOptions",

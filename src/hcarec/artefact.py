@@ -12,13 +12,11 @@ Nothing in a folder is executed: tensors are safetensors, tables are Parquet, th
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import os
 import platform
 import shutil
-from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,12 +24,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hcarec import atomic
-from hcarec.config import ModelConfig
 from hcarec.errors import HcarecError, ModelError
 from hcarec.ids import Ids
-from hcarec.ops.parameters import Theta, shapes
+from hcarec.ops.parameters import Theta
 
-FORMAT, SCHEMA = "hcarec-model", 1
+FORMAT, SCHEMA = "hcarec-model", 2
+READS = (1, SCHEMA)
+"""Schemas that are read; in the first one every model listed the settings of all models."""
 MANIFEST, TENSORS, ITEMS, USERS, LOG = "model.json", "model.safetensors", "items.parquet", "users.parquet", "log.jsonl"
 CHECKPOINT = "checkpoint"
 KNOWN_COLUMNS = ("item_id", "title", "events")
@@ -40,9 +39,10 @@ OWN = ("format", "schema", "model", "title", "config", "integer_ids", "files", "
 
 
 class Contents(NamedTuple):
-    """What a folder holds."""
+    """What a folder holds; `config` has all settings side by side, the model's name among them."""
 
-    config: ModelConfig
+    config: dict[str, Any]
+    title: str
     theta: Theta
     item_ids: Ids
     titles: Ids | None
@@ -72,9 +72,9 @@ def write(folder: Path, contents: Contents) -> None:
     manifest = {
         "format": FORMAT,
         "schema": SCHEMA,
-        "model": contents.config.model,
-        "title": contents.config.title,
-        "config": dataclasses.asdict(contents.config),
+        "model": contents.config["model"],
+        "title": contents.title,
+        "config": contents.config,
         "integer_ids": {"item": contents.item_ids.integer, "user": contents.user_ids is not None and contents.user_ids.integer},
         "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
         **contents.about,
@@ -123,13 +123,13 @@ def read(folder: Path) -> Contents:
     manifest = read_manifest(folder)
     files = {name: _checked(folder, name, digest) for name, digest in manifest["files"].items()}
     try:
-        config = ModelConfig(**manifest["config"])
         theta = _tensors(files[TENSORS], folder)
         items = _table(files[ITEMS], folder / ITEMS, "item_id")
         users = _table(files[USERS], folder / USERS, "user_id") if USERS in files else None
         integer = manifest["integer_ids"]
-        contents = Contents(
-            config,
+        return Contents(
+            manifest["config"],
+            str(manifest["title"]),
             theta,
             _ids(items["item_id"], integer["item"]),
             Ids.of(items["title"].fill_null("").to_list()) if "title" in items.columns else None,
@@ -143,8 +143,6 @@ def read(folder: Path) -> Contents:
         raise ModelError(f"'{folder / MANIFEST}' does not describe a model ({error}): it is damaged or foreign, train again") from None
     except HcarecError as error:
         raise ModelError(f"'{folder}': {error}") from None
-    _check_shapes(contents, folder)
-    return contents
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -159,11 +157,11 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise ModelError(f"cannot read '{folder / MANIFEST}': {error.strerror}") from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise ModelError(f"'{folder / MANIFEST}' is not of the format {FORMAT}: give a folder made by 'hcarec train'")
-    if manifest.get("schema") != SCHEMA:
-        raise ModelError(f"'{folder}' has model schema {manifest.get('schema')}, this hcarec reads {SCHEMA}: update hcarec or train again")
+    if manifest.get("schema") not in READS:
+        raise ModelError(f"'{folder}' has model schema {manifest.get('schema')}, this hcarec reads up to {SCHEMA}: update hcarec or train again")
     if not isinstance(manifest.get("files"), dict) or not {TENSORS, ITEMS} <= set(manifest["files"]) <= {TENSORS, ITEMS, USERS, LOG}:
         raise ModelError(f"'{folder / MANIFEST}' does not list the files of a model: it is damaged or foreign, train again")
-    for name in ("config", "integer_ids", *(name for name in ("data", "protocol", "selection", "metrics", "training") if name in manifest)):
+    for name in ("config", "integer_ids", *(name for name in ("data", "protocol", "selection", "metrics", "training", "yardsticks") if name in manifest)):
         if not isinstance(manifest.get(name), dict):
             raise ModelError(f"'{folder / MANIFEST}': {name} is not an object: it is damaged or foreign, train again")
     if "protocol" in manifest and not isinstance(manifest["protocol"].get("split"), dict):
@@ -248,20 +246,3 @@ def _ids(column: Any, integer: bool) -> Ids:
     if integer and not column.str.contains(r"^(0|-?[1-9][0-9]*)$").all():
         raise ModelError(f"{column.name} is said to be of integers, but is not: train again or restore it")
     return Ids(ids.blob, ids.offsets, bool(integer))
-
-
-def _check_shapes(contents: Contents, folder: Path) -> None:
-    """Refuse parameters that do not fit the configuration and the catalogue, or that are not finite."""
-    config, n_items = contents.config, len(contents.item_ids)
-    shape_of: dict[str, Callable[[], dict[str, tuple[int, ...]]]] = {
-        "random": lambda: {"X": (n_items, config.d)},
-        "pop": lambda: {"X": (n_items, 1)},
-        "bpr": lambda: {"P": (len(contents.user_ids or ()), config.d), "X": (n_items, config.d)},
-    }
-    expected = shape_of.get(config.model, lambda: shapes(n_items, config.d, config.window_x, config.window_h))()
-    found = {name: array.shape for name, array in contents.theta.items()}
-    if found != expected:
-        raise ModelError(f"'{folder / TENSORS}' holds {found}, but this model has {expected}: train again or restore it")
-    for name, array in contents.theta.items():
-        if array.dtype not in (np.float32, np.float64) or not np.isfinite(array).all():
-            raise ModelError(f"'{folder / TENSORS}': {name} is not finite numbers (float32): train again or restore it")

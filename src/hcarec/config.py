@@ -1,11 +1,11 @@
-"""What can be configured, each default written once."""
+"""What reading and preparing a log can be told, each default written once; what models are told is in `settings`."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
-from hcarec.errors import ConfigError, nearest
+from hcarec.errors import ConfigError
 
 REPEATS = ("keep", "consecutive", "once")
 TIME_UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
@@ -93,14 +93,6 @@ def seconds(span: str) -> float:
     return total
 
 
-def check_run_options(seed: int = 0, threads: int | None = None) -> None:
-    """Refuse a seed or a number of threads that makes no sense."""
-    if not isinstance(seed, int) or not 0 <= seed < 2**63:
-        raise ConfigError(f"seed is {seed!r}: give a whole number of 0 or more")
-    if threads is not None and (not isinstance(threads, int) or threads < 1):
-        raise ConfigError(f"threads is {threads!r}: give a whole number of at least 1")
-
-
 def parse_settings(given: list[str]) -> dict[str, str | int | float | bool]:
     """Turn 'key=value' texts into settings; numbers and true or false become what they say."""
     settings: dict[str, str | int | float | bool] = {}
@@ -121,57 +113,3 @@ def _value(text: str) -> str | int | float | bool:
         except ValueError:
             continue
     return text
-
-
-MODELS = ("random", "pop", "bpr", "gru", "hca-gru")
-PRESETS = ("paper",)
-SELECTIONS = ("validation", "best-epoch-on-test")
-
-
-@dataclass(frozen=True)
-class ModelConfig:
-    """What a model is and how it learns; the defaults are the paper's."""
-
-    model: str = "hca-gru"
-    """random, pop, bpr, gru or hca-gru."""
-    window_x: int = 5
-    """Inputs that the attention on the input looks at, the current one among them; 1 turns the level off."""
-    window_h: int = 5
-    """Hidden states that the attention on the hidden state looks at; 1 turns the level off."""
-    d: int = 20
-    """Size of item and hidden vectors."""
-    learning_rate: float = 0.01
-    """Step of plain SGD, one step per user and epoch."""
-    l2: float = 0.001
-    """The paper's lambda: weight of the penalty on every parameter."""
-    epochs: int = 100
-    """Times that training goes through all users."""
-    preset: str = "paper"
-    """The recipe that the other settings belong to."""
-
-    def __post_init__(self) -> None:
-        if self.model not in MODELS:
-            raise ConfigError(f"model '{self.model}' is not known: give one of {', '.join(MODELS)}{nearest(self.model, MODELS)}")
-        if self.preset not in PRESETS:
-            raise ConfigError(f"preset '{self.preset}' is not known: give {' or '.join(PRESETS)}")
-        for name, least, most in (("window_x", 1, 1000), ("window_h", 1, 1000), ("d", 1, 65536), ("epochs", 0, 10**9)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-                raise ConfigError(f"{name} is {value!r}: give a whole number of at least {least} and at most {most:,}")
-        for name in ("learning_rate", "l2"):
-            value = getattr(self, name)
-            if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < float("inf"):
-                raise ConfigError(f"{name} is {value!r}: give a number of 0 or more")
-
-    @property
-    def title(self) -> str:
-        """Return the name that the paper gives this model."""
-        if self.model == "hca-gru":
-            levels = f"-x{self.window_x}" * (self.window_x > 1) + f"-h{self.window_h}" * (self.window_h > 1)
-            return f"HCA-GRU{levels}" if levels else "GRU"
-        return {"random": "Random", "pop": "POP"}.get(self.model, self.model.upper())
-
-    @property
-    def trains(self) -> bool:
-        """Say whether the model is trained in epochs."""
-        return self.model not in ("random", "pop")

@@ -6,13 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hcarec import atomic
 from hcarec import protocol as protocols
-from hcarec.config import check_run_options
 from hcarec.data.split import Part, Split, split
 from hcarec.errors import DataError, ModelError
 from hcarec.ids import Ids
@@ -20,7 +19,11 @@ from hcarec.metrics import KS, evaluate_ranking
 from hcarec.models import Model
 from hcarec.ops.auc_negatives import sample_negatives
 from hcarec.sequences import Sequences
-from hcarec.topk import Ragged, pair_scores, rank
+from hcarec.settings import RunSettings
+from hcarec.topk import WORTH_SCREENING, Catalogue, Ragged, Ranking, pack, pair_scores, rank
+
+USERS_AT_ONCE = 4096
+"""Users ranked together: bounds the memory of what their scores are corrected by."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ def evaluate(model: Model, data: Sequences, *, hide_seen: bool | None = None, th
         raise ModelError("the model's protocol is not whole: it is damaged, train again")
     if rules is None or rules["split"].get("split") == "none":
         raise ModelError(f"{model.config.title} was trained on everything, so nothing is left to test it on: train with --split ratio, leave-one-out or time")
-    check_run_options(threads=threads)
+    RunSettings(threads=threads)
     if rules["data"]["fingerprint"] != data.fingerprint:
         known, given = rules["data"]["fingerprint"][:12], data.fingerprint[:12]
         raise DataError(f"the model was trained on data {known}, this is {given}: give the data set it was trained on")
@@ -81,7 +84,7 @@ def evaluate(model: Model, data: Sequences, *, hide_seen: bool | None = None, th
     hide = rules["seen"] == "hidden" if hide_seen is None else hide_seen
     ks = tuple(rules.get("metrics", {}).get("k", KS))
     metrics, users, chosen = evaluate_part(model, parts.history, parts.test, parts.evaluated, hide_seen=hide, exact=True, threads=threads, ks=ks)
-    about = {"config": dict(vars(model.config)), "seed": model.about.get("seed"), "selection": model.about.get("selection")}
+    about = {"config": model.config.as_dict(), "seed": model.about.get("seed"), "selection": model.about.get("selection")}
     return Result(model.config.title, metrics, users, data.user_ids.take(chosen), {**rules, "seen": "hidden" if hide else "kept"}, about)
 
 
@@ -109,26 +112,46 @@ def evaluate_part(
     `exact` adds the AUC over all negatives, which costs more than the ranking itself.
     """
     users = np.flatnonzero(mask)
-    past, test = take(history, users), take(target, users)
-    X = model.item_vectors
-    H = model.encode(*past, users=users, threads=threads)
-    ranking = rank(
-        H, X, model.tie_rank, max(ks), hidden=past if hide_seen else None, test=test if exact else None, exclude=past if exact else None, threads=threads
-    )
-    test_scores = ranking.test_scores if exact else pair_scores(H, X, *test, threads=threads)
-    drawn = sample_negatives(_together(past, test), np.diff(test[1]), len(X), protocols.AUC_SEED, users)
-    negative_scores = pair_scores(H, X, np.maximum(drawn, 0), test[1], threads=threads)
+    test, X = take(target, users), model.item_vectors
+    packed = pack(X, screened=not exact and len(users) >= WORTH_SCREENING)
+    options: dict[str, Any] = {"hide_seen": hide_seen, "exact": exact, "threads": threads}
+    pieces = [
+        _rank_users(model, history, target, users[begin : begin + USERS_AT_ONCE], max(ks), packed, **options)
+        for begin in range(0, max(1, len(users)), USERS_AT_ONCE)
+    ]
+    items, test_scores, negative_scores, below, n_negatives = (np.concatenate(parts) if parts[0] is not None else None for parts in zip(*pieces, strict=True))
+    assert items is not None
     metrics, columns = evaluate_ranking(
-        ranking.items,
-        *test,
-        len(X),
-        ks=ks,
-        test_scores=test_scores,
-        negative_scores=np.where(drawn >= 0, negative_scores, np.nan),
-        below=ranking.below,
-        n_negatives=ranking.n_negatives,
+        items, *test, len(X), ks=ks, test_scores=test_scores, negative_scores=negative_scores, below=below, n_negatives=n_negatives
     )
     return metrics, columns, users
+
+
+class _Ranked(NamedTuple):
+    """The ranking of some users: the best items, and for each test item its score and that of a sampled negative; `below` and `n_negatives` as in `Ranking`."""
+
+    items: np.ndarray
+    test_scores: np.ndarray
+    negative_scores: np.ndarray
+    below: np.ndarray | None
+    n_negatives: np.ndarray | None
+
+
+def _rank_users(
+    model: Model, history: Part, target: Part, users: np.ndarray, k: int, packed: Catalogue, *, hide_seen: bool, exact: bool, threads: int | None
+) -> _Ranked:
+    """Rank the catalogue for some users, (n,)."""
+    past, test = take(history, users), take(target, users)
+    X = model.item_vectors
+    H, corrections = model.encode(*past, users=users, threads=threads)
+    asked: dict[str, Any] = {"test": test, "exclude": past} if exact else {}
+    ranking: Ranking = rank(
+        H, X, model.tie_rank, k, hidden=past if hide_seen else None, corrections=corrections, packed=packed, by_tie=model.by_tie, threads=threads, **asked
+    )
+    test_scores = ranking.test_scores if ranking.test_scores is not None else pair_scores(H, X, *test, corrections=corrections, threads=threads)
+    drawn = sample_negatives(_together(past, test), np.diff(test[1]), len(X), protocols.AUC_SEED, users)
+    drawn_scores = pair_scores(H, X, np.maximum(drawn, 0), test[1], corrections=corrections, threads=threads)
+    return _Ranked(ranking.items, test_scores, np.where(drawn >= 0, drawn_scores, np.nan), ranking.below, ranking.n_negatives)
 
 
 def take(part: Part, users: np.ndarray) -> Ragged:

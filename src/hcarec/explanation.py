@@ -12,13 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hcarec.errors import ConfigError
-from hcarec.models import HCAGRU, Model
+from hcarec.models import Model
 from hcarec.models.base import Recommendation
 from hcarec.recommendation import unknown_items
 from hcarec.topk import pair_scores
 
-LEAST = 5
-"""Events that are always looked at, however narrow the windows."""
 WORDS = (
     (0.7, "the weights agree well with what leaving events out does"),
     (0.3, "the weights agree in part with what leaving events out does"),
@@ -78,15 +76,15 @@ class Explanation(NamedTuple):
 
 def explain(model: Model, history: Sequence[str | int], item: str | int | None = None) -> Explanation:
     """Explain why `item` (by default the best one) is recommended after a history of outside ids."""
-    if not isinstance(model, HCAGRU):
-        raise ConfigError(f"{model.config.title} has no attention and does not read the order of events: explain a model hca-gru or gru")
+    if not model.explained_events:
+        raise ConfigError(f"{model.config.title} has no attention and does not read the order of events: explain a model hca-gru, gru, markov or item-knn")
     skipped = unknown_items(model, history)
     known = np.array([index for one in history if (index := model.item_ids.find(one)) >= 0], np.int32)
     if not len(known):
         raise ConfigError("there is nothing to explain: no item of the history is in the model's catalogue, so the popular items are recommended")
     recommended = _recommended(model, known, item)
     a_x, a_h = attention(model, known)
-    reach = max(LEAST, sum(model.windows) - 1)
+    reach = model.explained_events
     weights, changes = combined(a_x, a_h, min(reach, len(known))), effects(model, known, model.item_ids.index(recommended.item), reach)
     last = known[-reach:].tolist()
     events = [Event(model.item_ids[one], model.title(one), None if weights is None else float(weights[n]), float(changes[n])) for n, one in enumerate(last)]
@@ -94,24 +92,26 @@ def explain(model: Model, history: Sequence[str | int], item: str | int | None =
     return Explanation(model.config.title, recommended, a_x, a_h, events, agreement, _verdict(weights, agreement, len(events)), skipped)
 
 
-def _recommended(model: HCAGRU, known: np.ndarray, item: str | int | None) -> Recommendation:
-    H = model.encode(known, np.array([0, len(known)]))
+def _recommended(model: Model, known: np.ndarray, item: str | int | None) -> Recommendation:
+    queries = model.encode(known, np.array([0, len(known)]))
     if item is None:
-        items, scores = model.top(H, 1)
+        hidden = (np.unique(known), np.array([0, len(np.unique(known))])) if model.hide_seen else None
+        items, scores = model.top(queries, 1, hidden)
+        if items[0, 0] < 0:
+            raise ConfigError("there is nothing to explain: every item is in the history, and the model hides seen items; name an item")
         return model.named(items[0], scores[0], model.basis)[0]
     index = np.array([model.item_ids.index(item)], np.int32)
-    return model.named(index, pair_scores(H, model.item_vectors, index, np.array([0, 1])), model.basis)[0]
+    scores = pair_scores(queries.vectors, model.item_vectors, index, np.array([0, 1]), corrections=queries.corrections)
+    return model.named(index, scores, model.basis)[0]
 
 
-def attention(model: HCAGRU, items: np.ndarray) -> tuple[list[list[float]] | None, list[float] | None]:
+def attention(model: Model, items: np.ndarray) -> tuple[list[list[float]] | None, list[float] | None]:
     """Return a_x of the last w_h steps and a_h of the last step, oldest to newest; None for a level that is off.
 
     Before the start of the sequence stand zero vectors, which keep their share: a step before the start has equal weights.
     """
-    from hcarec.ops.attention import attention as weights
-
     w_x, w_h = model.windows
-    inputs, hidden = weights(model.theta, items, w_x, w_h, last=w_h)
+    inputs, hidden = model.attention(items, last=w_h)
     before = [[1 / w_x] * w_x] * max(0, w_h - len(items))
     return None if inputs is None else [*before, *inputs.tolist()], None if hidden is None else hidden[-1].tolist()
 
@@ -134,8 +134,9 @@ def effects(model: Model, items: np.ndarray, item: int, last: int) -> np.ndarray
     n = len(items)
     without = [np.delete(items, place) for place in range(max(0, n - last), n)]
     offsets = np.cumsum([0, n, *map(len, without)])
-    H = model.encode(np.concatenate([items, *without]), offsets)
-    scores = pair_scores(H, model.item_vectors, np.full(len(H), item, np.int32), np.arange(len(H) + 1)).astype(np.float64)
+    H, corrections = model.encode(np.concatenate([items, *without]), offsets)
+    asked = np.full(len(H), item, np.int32), np.arange(len(H) + 1)
+    scores = pair_scores(H, model.item_vectors, *asked, corrections=corrections).astype(np.float64)
     changes: np.ndarray = scores[0] - scores[1:]
     return changes
 

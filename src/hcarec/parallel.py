@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hcarec.sequences import Sequences
-from hcarec.training import Watcher, train
+from hcarec.training import Callback, train
 
 
-class _Reporter(Watcher):
+class _Reporter(Callback):
     """Send how far a run is to the process that began it."""
 
     def __init__(self, job: int, messages: Any) -> None:
@@ -51,7 +51,7 @@ def cores() -> int:
 
 def _one(data: Path, job: Job, number: int, messages: Any) -> dict[str, Any]:
     options = {**job.options, "threads": job.options.get("threads") or 1}
-    model = train(Sequences.open(data), job.out, watch=_Reporter(number, messages), **options)
+    model = train(Sequences.open(data), job.out, callback=_Reporter(number, messages), **options)
     return {"model": model.config.title, **model.about}
 
 

@@ -12,10 +12,10 @@ from hcarec import atomic
 from hcarec.data.split import Part
 from hcarec.errors import ConfigError, DataError, ModelError
 from hcarec.evaluation import resplit, take
-from hcarec.models import BPR, Model
+from hcarec.models import Model
 from hcarec.models.base import Recommendation, check_k
 from hcarec.sequences import Sequences
-from hcarec.topk import Ragged
+from hcarec.topk import Queries, Ragged
 
 FORMATS = {".parquet": "sink_parquet", ".csv": "sink_csv", ".jsonl": "sink_ndjson"}
 """How a file of recommendations is written, by its ending."""
@@ -26,20 +26,21 @@ Id = str | int
 
 
 class Rules(NamedTuple):
-    """What may be recommended: `allow` and `deny` are outside ids, `hide_seen` leaves out the items of the history."""
+    """What may be recommended: `allow` and `deny` are outside ids, `hide_seen` leaves out the items of the history; None follows the model's rule."""
 
-    hide_seen: bool = False
+    hide_seen: bool | None = None
     allow: Sequence[Id] | None = None
     deny: Sequence[Id] = ()
     threads: int | None = None
 
 
 class Written(NamedTuple):
-    """What a file of recommendations holds: users with a list, rows, and users who got the popular items."""
+    """What a file of recommendations holds: users with a list, rows, users who got the popular items, and whether seen items are left out."""
 
     users: int
     rows: int
     popular: int
+    hide_seen: bool
 
 
 def recommend(
@@ -47,12 +48,15 @@ def recommend(
     history: Sequence[Id],
     k: int = 10,
     *,
-    hide_seen: bool = False,
+    hide_seen: bool | None = None,
     allow: Sequence[Id] | None = None,
     deny: Sequence[Id] = (),
     threads: int | None = None,
 ) -> list[Recommendation]:
-    """Recommend what comes next after a history of outside ids, oldest first; see `unknown_items` for what is skipped."""
+    """Recommend what comes next after a history of outside ids, oldest first; see `unknown_items` for what is skipped.
+
+    `hide_seen` leaves out the items of the history; None follows the model's own rule, `Model.hide_seen`.
+    """
     known = np.array([index for item in history if (index := model.item_ids.find(item)) >= 0], np.int32)
     return _one(model, (known, np.array([0, len(known)])), np.array([-1]), k, Rules(hide_seen, allow, deny, threads))
 
@@ -63,13 +67,13 @@ def recommend_user(
     user_id: Id,
     k: int = 10,
     *,
-    hide_seen: bool = False,
+    hide_seen: bool | None = None,
     allow: Sequence[Id] | None = None,
     deny: Sequence[Id] = (),
     threads: int | None = None,
 ) -> list[Recommendation]:
     """Recommend for a user of a data set; the user's whole log there is the history."""
-    if isinstance(model, BPR) and (user := trained_rows(model, data)[user_index(data, user_id)]) >= 0:
+    if model.user_ids is not None and (user := trained_rows(model, data)[user_index(data, user_id)]) >= 0:
         past = np.array(data[user], np.int32), np.array([0, data.lengths[user]])
         return _one(model, past, np.array([user]), k, Rules(hide_seen, allow, deny, threads))
     return recommend(model, history_of(data, user_id), k, hide_seen=hide_seen, allow=allow, deny=deny, threads=threads)
@@ -81,7 +85,7 @@ def recommend_all(
     out_path: str | Path,
     k: int = 10,
     *,
-    hide_seen: bool = False,
+    hide_seen: bool | None = None,
     allow: Sequence[Id] | None = None,
     deny: Sequence[Id] = (),
     threads: int | None = None,
@@ -116,7 +120,7 @@ def recommend_all(
             getattr(register_io_source(frames, schema=schema), FORMATS[target.suffix.lower()])(work)
     except OSError as error:
         raise ModelError(f"cannot write '{target}': {error.strerror or error}; nothing was changed there") from None
-    return Written(**counts)
+    return Written(**counts, hide_seen=model.hide_seen if hide_seen is None else hide_seen)
 
 
 def open_data(model: Model, path: str | Path | None = None) -> Sequences:
@@ -192,23 +196,23 @@ def _rank(model: Model, past: Ragged, rows: np.ndarray, k: int, rules: Rules, al
     `rows` (n,) are the users' rows among the vectors of a model that has them, -1 where it has none.
     """
     personal = np.diff(past[1]) > 0
-    H = _vectors(model, past, rows, rules.threads)
-    items, scores = model.top(H, k, past if rules.hide_seen else None, allowed, rules.threads)
+    hide = model.hide_seen if rules.hide_seen is None else rules.hide_seen
+    items, scores = model.top(_queries(model, past, rows, rules.threads), k, past if hide else None, allowed, rules.threads)
     if not personal.all():
         items[~personal], scores[~personal] = model.popular(k, None, allowed)
     return items, scores, personal
 
 
-def _vectors(model: Model, past: Ragged, rows: np.ndarray, threads: int | None) -> np.ndarray:
-    """Return the vectors (n, d) of histories: a trained user's own, or what the model makes of the history."""
+def _queries(model: Model, past: Ragged, rows: np.ndarray, threads: int | None) -> Queries:
+    """Return the queries of histories: a trained user's own vector, or what the model makes of the history."""
     trained = rows >= 0
-    if not isinstance(model, BPR) or not trained.any():
+    if model.user_ids is None or not trained.any():
         return model.encode(*past, threads=threads)
-    H = np.empty((len(rows), model.config.d), np.float32)
-    H[trained] = model.encode(*past, users=rows[trained])
+    H = np.empty((len(rows), model.item_vectors.shape[1]), np.float32)
+    H[trained] = model.encode(*past, users=rows[trained]).vectors
     if not trained.all():
-        H[~trained] = model.encode(*take(Part(*past), np.flatnonzero(~trained)))
-    return H
+        H[~trained] = model.encode(*take(Part(*past), np.flatnonzero(~trained))).vectors
+    return Queries(H)
 
 
 def trained_rows(model: Model, data: Sequences) -> np.ndarray:
@@ -217,7 +221,7 @@ def trained_rows(model: Model, data: Sequences) -> np.ndarray:
     Only users of the very data that it was trained on have one, and only if they gave it something to learn from.
     """
     rows = np.full(data.n_users, -1)
-    if isinstance(model, BPR) and _same_data(model, data):
+    if model.user_ids is not None and _same_data(model, data):
         rules = model.about.get("protocol")
         learned = (resplit(data, rules["split"]).train if rules else data).lengths > 0
         rows[learned] = np.flatnonzero(learned)

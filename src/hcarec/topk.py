@@ -18,7 +18,8 @@ Ragged = tuple[np.ndarray, np.ndarray]
 
 _CHUNK = 192  # users that share one trip through the catalogue; more gain little and balance the threads worse
 
-_WORTH_ENCODING = 256  # users for whom a catalogue is screened that has to be encoded first
+WORTH_SCREENING = 256
+"""Users for whom a catalogue is screened that has to be encoded first."""
 _SURELY_FINITE = 1e37  # no sum of products overflows float32 where the product of the lengths is below
 
 
@@ -70,24 +71,21 @@ class Catalogue(NamedTuple):
     greatest: float = np.inf
 
 
-def pack(X: np.ndarray) -> Catalogue:
-    """Return the item vectors (items, d) in the layout of the kernels, to be kept by whoever ranks again and again."""
+def pack(X: np.ndarray, screened: bool = True) -> Catalogue:
+    """Return the item vectors (items, d) in the layout of the kernels, to be kept by whoever ranks again and again.
+
+    `screened` adds what rules out most items quickly, for rankings without test items.
+    """
     from hcarec.ops import score, screen
 
     X = np.ascontiguousarray(X, np.float32)
     lengths = _lengths(X)
-    if not (len(X) > score.STRIP and X.shape[1] <= screen.LARGEST_D and np.isfinite(lengths).all()):
-        return _pack_in_order(X)
+    if not (screened and len(X) > score.STRIP and X.shape[1] <= screen.LARGEST_D and np.isfinite(lengths).all()):
+        return Catalogue(score.pack(X), np.arange(len(X), dtype=np.int32))
     order = np.argsort(-lengths, kind="stable").astype(np.int32)
     X = X[order]
     codes, bounds, reach = screen.encode(X)
     return Catalogue(score.pack(X), order, codes, bounds, reach, float(lengths[order[0]]))
-
-
-def _pack_in_order(X: np.ndarray) -> Catalogue:
-    from hcarec.ops import score
-
-    return Catalogue(score.pack(X), np.arange(len(X), dtype=np.int32))
 
 
 def _lengths(vectors: np.ndarray) -> np.ndarray:
@@ -126,7 +124,7 @@ def rank(
     n_users, n_items = len(H), len(X)
     assert k >= 1 and tie_rank.shape == (n_items,)
     if packed is None:
-        packed = pack(X) if test is None and n_users >= _WORTH_ENCODING else _pack_in_order(X)
+        packed = pack(X, screened=test is None and n_users >= WORTH_SCREENING)
     mask = np.zeros(0, np.bool_) if allowed is None else np.ascontiguousarray(allowed, np.bool_)
     assert len(mask) in (0, n_items)
     corrections = _checked(corrections, n_users, n_items)

@@ -107,7 +107,7 @@ class Demo:
             metrics, done = model.about["metrics"], model.about["training"]
             trained: tuple[str, ...] = ()
             if model.config.trains:
-                trained = str(model.about["selection"]["epoch"]), span(done["seconds"]), f"{done['events'] * done['epochs'] / done['seconds']:,.0f}"
+                trained = str(model.about["selection"]["epoch"]), span(done["seconds"]), f"{done['events'] * done['epochs'] / done['training_seconds']:,.0f}"
             table.add_row(model.config.title, *(f"{100 * metrics[metric]:.2f}" for metric in METRICS), *trained)
             models.append(model)
         console().print(table)
@@ -120,8 +120,8 @@ class Demo:
         from hcarec.training import train
 
         self.say(f"hcarec train {self.out / 'data'} -o {self.out / name} {words}")
-        with LiveTable() as watch:
-            model = train(data, self.out / name, model=name, seed=self.seed, watch=watch, **settings)
+        with LiveTable() as table:
+            model = train(data, self.out / name, model=name, seed=self.seed, callback=table, **settings)
         if not model.about["finished"]:
             raise KeyboardInterrupt
         return model

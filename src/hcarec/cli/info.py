@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Annotated, Any
 
 from typer import Argument, Option
 
 from hcarec.cli.console import console, emit_json
-from hcarec.errors import ModelError
+from hcarec.errors import ConfigError, ModelError
 
 LETTERS = ("P", "X", "U", "V", "W", "b", "Q_x", "r_x", "Q_h", "r_h", "E", "F")
 """Parameters in the paper's order."""
@@ -40,6 +41,7 @@ def info(
 def look(folder: Path) -> dict[str, Any]:
     """Return what a folder holds as plain values; a damaged file is reported, not refused."""
     from hcarec import artefact
+    from hcarec.models import load
 
     if not (folder / artefact.MANIFEST).exists() and (folder / artefact.CHECKPOINT).is_dir():
         return _unfinished(folder)
@@ -51,14 +53,15 @@ def look(folder: Path) -> dict[str, Any]:
     sizes: dict[str, Any] = {}
     if intact:  # only what is whole is opened
         try:
-            contents = artefact.read(folder)
+            model = load(folder)
+            kept["config"] = model.config.as_dict()
             sizes = {
-                "parameters": int(sum(array.size for array in contents.theta.values())),
-                "tensors": {name: list(contents.theta[name].shape) for name in sorted(contents.theta, key=LETTERS.index)},
-                "items": len(contents.item_ids),
-                "titles": contents.titles is not None,
-                "fields": list(contents.fields),
-                "users_with_vectors": len(contents.user_ids) if contents.user_ids is not None else 0,
+                "parameters": int(sum(array.size for array in model.theta.values())),
+                "tensors": {name: list(model.theta[name].shape) for name in sorted(model.theta, key=_place)},
+                "items": len(model.item_ids),
+                "titles": model.titles is not None,
+                "fields": list(model.fields),
+                "users_with_vectors": len(model.user_ids) if model.user_ids is not None else 0,
             }
         except ModelError as error:
             intact, reason = False, str(error)
@@ -66,8 +69,13 @@ def look(folder: Path) -> dict[str, Any]:
     return {"state": "model", "title": str(manifest.get("title")), "intact": intact, "reason": reason, "bytes": bytes_, "files": files, **sizes, **kept}
 
 
+def _place(letter: str) -> tuple[int, str]:
+    """Return where a parameter stands: the paper's in its order, then the others by name."""
+    return LETTERS.index(letter) if letter in LETTERS else len(LETTERS), letter
+
+
 def _unfinished(folder: Path) -> dict[str, Any]:
-    from hcarec import checkpoint
+    from hcarec.training import checkpoint
 
     title = "an unfinished training run, no model yet"
     found = checkpoint.read(folder)
@@ -79,7 +87,7 @@ def _unfinished(folder: Path) -> dict[str, Any]:
         "model": found.run["config"]["model"],
         "config": found.run["config"],
         "data": {"fingerprint": found.run["data"]},
-        "epoch": found.at.epoch,
+        "epoch": found.epoch,
         "seed": found.run["seed"],
     }
 
@@ -108,16 +116,30 @@ def words(found: dict[str, Any]) -> list[tuple[str, str]]:
     if found["state"] == "unfinished":
         return [*lines, ("state", f"stopped in epoch {found.get('epoch', 0)}: go on with 'hcarec train DATA -o MODEL --resume' and the same settings")]
     lines += _protocol(_section(found, "protocol"))
-    learns = found.get("model") not in ("random", "pop")
+    learns = "epochs" in _settings(found)
     if learns and (chosen := _section(found, "selection")):
         lines.append(("selection", _selection(chosen)))
     if learns and (training := _section(found, "training")):
         early = "" if found.get("finished", True) else "; stopped early"
-        lines.append(("training", f"{training.get('epochs')} epochs in {training.get('seconds')} s{early}"))
-    if metrics := {name: value for name, value in _section(found, "metrics").items() if isinstance(value, (int, float))}:
-        main = [name for name in metrics if name.startswith(("recall@", "map@", "ndcg@")) or name == "auc"]
-        lines.append(("metrics", ", ".join(f"{name} {metrics[name]:.4f}" for name in main)))
-    return [*lines, *_size(found)]
+        evaluation = f", {training['evaluation_seconds']} s of them for evaluation" if "evaluation_seconds" in training else ""
+        lines.append(("training", f"{training.get('epochs')} epochs in {training.get('seconds')} s{evaluation}{early}"))
+    return [*lines, *_figures(found), *_size(found)]
+
+
+def _figures(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the metrics and what they are held against; of a model trained on everything, those of the evaluated run before."""
+    evaluated = _section(found, "evaluated") or found
+    before = ", of the run before it was trained on everything" if evaluated is not found else ""
+    metrics = {name: value for name, value in _section(evaluated, "metrics").items() if isinstance(value, (int, float))}
+    if not metrics:
+        return []
+    main = [name for name in metrics if name.startswith(("recall@", "map@", "ndcg@")) or name == "auc"]
+    lines = [("metrics", ", ".join(f"{name} {metrics[name]:.4f}" for name in main) + before)]
+    if yardsticks := _section(evaluated, "yardsticks"):
+        from hcarec.training.yardsticks import words
+
+        lines.append(("yardsticks", words(found["title"], metrics, yardsticks)))
+    return lines
 
 
 def _section(found: dict[str, Any], name: str) -> dict[str, Any]:
@@ -128,11 +150,11 @@ def _section(found: dict[str, Any], name: str) -> dict[str, Any]:
 
 def _settings(found: dict[str, Any]) -> dict[str, Any]:
     """Return the settings that mean something to this model."""
+    from hcarec.models import stored_settings
+
     config = dict(_section(found, "config"))
-    if config.get("model") in ("random", "pop"):
-        config = {name: config[name] for name in ("model", "d")[: 1 + (config["model"] == "random")]}
-    elif config.get("model") == "bpr":
-        config = {name: value for name, value in config.items() if not name.startswith("window")}
+    with contextlib.suppress(ConfigError):  # a model that this version does not know is shown as it is written
+        config = {"model": config.get("model"), **stored_settings(config)}
     return config | ({"seed": found["seed"]} if "seed" in found else {})
 
 
@@ -142,7 +164,8 @@ def _protocol(rules: dict[str, Any]) -> list[tuple[str, str]]:
     split = _section(rules, "split")
     counts = _section(split, "counts")
     tested = f"{counts['users_evaluated']:,} users tested on {counts['test_items']:,} items" if counts.get("users_evaluated") else "nothing is left to test on"
-    return [("split", f"{split.get('split')}: {split.get('rule', '')}; {tested}"), ("seen items", str(rules.get("seen")))]
+    seen = f"{rules.get('seen')}, here and wherever the model recommends"
+    return [("split", f"{split.get('split')}: {split.get('rule', '')}; {tested}"), ("seen items", seen)]
 
 
 def _selection(chosen: dict[str, Any]) -> str:

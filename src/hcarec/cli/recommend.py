@@ -31,7 +31,7 @@ def recommend(
     data: Annotated[Path | None, Option(metavar="DATA", help="Where users are read from; by default the data that the model notes.")] = None,
     out: Annotated[Path | None, Option("--out", "-o", metavar="FILE", help="File for --all-users: .parquet, .csv or .jsonl.")] = None,
     k: Annotated[int, Option("-k", help="How many items.")] = 10,
-    hide_seen: Annotated[bool, Option("--hide-seen", help="Leave out the items of the history.")] = False,
+    hide_seen: Annotated[bool | None, Option("--hide-seen/--keep-seen", help="Leave out items of the history, or not; by default the model's rule.")] = None,
     allow: Annotated[str | None, Option(metavar="FILE|IDS", help="Recommend only these: a file with an id a line, or ids as for --history.")] = None,
     deny: Annotated[str | None, Option(metavar="FILE|IDS", help="Never recommend these.")] = None,
     threads: Annotated[int | None, Option(help="Threads; all cores by default.")] = None,
@@ -56,8 +56,8 @@ def recommend(
         loaded = load(model)
     rules: dict[str, Any] = {"hide_seen": hide_seen, "allow": id_list(loaded, "--allow", allow), "deny": id_list(loaded, "--deny", deny) or ()}
     if similar is not None:
-        if any(rules.values()):
-            raise ConfigError("--similar shows the nearest items whatever they are: leave out --hide-seen, --allow and --deny")
+        if hide_seen is not None or rules["allow"] is not None or rules["deny"]:
+            raise ConfigError("--similar shows the nearest items whatever they are: leave out --hide-seen, --keep-seen, --allow and --deny")
         return show(loaded, loaded.similar_items(similar, k), json, f"most like {label(loaded, similar)}")
     if all_users:
         assert out is not None
@@ -69,7 +69,8 @@ def recommend(
     else:
         found = recommend_after(loaded, past, k, threads=threads, **rules)
     known = [item for item in past if item in loaded.item_ids]
-    show(loaded, found, json, f"after {_summary(loaded, known)}" if known else "without a known history" if past else "without a history")
+    basis = f"after {_summary(loaded, known)}" if known else "without a known history" if past else "without a history"
+    show(loaded, found, json, f"{basis}; {seen_rule(loaded, hide_seen)}")
 
 
 def _everybody(model: Model, data: Path | None, out: Path, k: int, rules: dict[str, Any]) -> None:
@@ -78,7 +79,14 @@ def _everybody(model: Model, data: Path | None, out: Path, k: int, rules: dict[s
     with _users_done() as progress:
         written = recommend_all(model, open_data(model, data), out, k, progress=progress, **rules)
     popular = f"; {written.popular:,} of them got the popular items" if written.popular else ""
-    console().print(f"{written.rows:,} rows for {written.users:,} users written to {out}{popular}", markup=False)
+    rule = seen_rule(model, rules["hide_seen"])
+    console().print(f"{written.rows:,} rows for {written.users:,} users written to {out}{popular}; {rule}", markup=False)
+
+
+def seen_rule(model: Model, asked: bool | None) -> str:
+    """Say whether items of the history were left out, and why."""
+    hidden = model.hide_seen if asked is None else asked
+    return f"seen items {'hidden' if hidden else 'kept'}, {'as the model was trained' if asked is None else 'as asked for'}"
 
 
 # -- what is given ---------------------------------------------------------------------------------------------------

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Exit, Option
 
 from hcarec.cli.console import console, emit_json
-from hcarec.config import ModelConfig, parse_settings
-from hcarec.errors import ConfigError, nearest
+from hcarec.config import parse_settings
+from hcarec.errors import ConfigError
 
 if TYPE_CHECKING:
     from hcarec.models import Model
@@ -20,21 +19,24 @@ if TYPE_CHECKING:
 def train(
     data: Annotated[Path, Argument(metavar="DATA", help="Folder made by 'hcarec prepare'.")],
     out: Annotated[Path, Option("--out", "-o", metavar="MODEL", help="Folder to write the model to.")],
-    model: Annotated[str, Option(help="random, pop, bpr, gru or hca-gru.")] = "hca-gru",
+    model: Annotated[str | None, Option(help="random, pop, markov, item-knn, bpr, gru or hca-gru. By default hca-gru, or that of --config.")] = None,
     window_x: Annotated[int | None, Option(help="Inputs that hca-gru's attention on the input looks at; 1 turns it off. By default 5.")] = None,
     window_h: Annotated[int | None, Option(help="Hidden states that its attention on the hidden state looks at; 1 turns it off. By default 5.")] = None,
-    preset: Annotated[str, Option(help="The recipe; paper is the paper's.")] = "paper",
+    preset: Annotated[str | None, Option(help="The recipe: a named set of settings. By default paper, the paper's.")] = None,
+    trainer: Annotated[str | None, Option(help="How it learns: user-sgd, one user a step. By default the preset's.")] = None,
+    config: Annotated[Path | None, Option(metavar="FILE|MODEL", help="Settings from a TOML file or a model folder; options and --set go first.")] = None,
     epochs: Annotated[int | None, Option(help="Times through all users; the preset's by default.")] = None,
     epochs_from: Annotated[Path | None, Option(metavar="MODEL", help="Take the number of epochs that this evaluated model chose.")] = None,
     split: Annotated[str, Option(help="ratio, leave-one-out, time, or none to train on everything.")] = "ratio",
     ratio: Annotated[float, Option(help="Share of each user's events that train (of all events, for the split time).")] = 0.8,
     at: Annotated[str | None, Option(help="Date that the split time cuts at.")] = None,
     selection: Annotated[str, Option(help="How the epoch is chosen: validation, or best-epoch-on-test as in the paper.")] = "validation",
-    hide_seen: Annotated[bool, Option("--hide-seen", help="Hide items of the history from the recommendations that are evaluated.")] = False,
+    hide_seen: Annotated[bool, Option("--hide-seen", help="Make it the model's rule to leave items of the history out of its recommendations.")] = False,
     seed: Annotated[int, Option(help="Seed of all random numbers.")] = 0,
     runs: Annotated[int, Option(help="Train this many seeds at once, from --seed on, one process each, into MODEL/seed-N.")] = 1,
     threads: Annotated[int | None, Option(help="Threads for evaluation; all cores by default. Training itself takes one.")] = None,
-    settings: Annotated[list[str] | None, Option("--set", metavar="KEY=VALUE", help="Any other setting: d, learning_rate, l2. May be repeated.")] = None,
+    device: Annotated[str, Option(help="What computes: cpu.")] = "cpu",
+    settings: Annotated[list[str] | None, Option("--set", metavar="KEY=VALUE", help="Any other setting: d, learning_rate, l2, .. May be repeated.")] = None,
     resume: Annotated[bool, Option("--resume", help="Go on with an interrupted run, or a finished one with more epochs.")] = False,
     refit: Annotated[bool, Option("--refit", help="Then train once more on everything, for the chosen number of epochs, for use in production.")] = False,
     tensorboard: Annotated[Path | None, Option(metavar="FOLDER", help="Write TensorBoard events there.")] = None,
@@ -46,7 +48,7 @@ def train(
 
     options: dict[str, Any] = {
         "model": model,
-        "preset": preset,
+        "config": config,
         "epochs_from": epochs_from,
         "split": split,
         "ratio": ratio,
@@ -54,9 +56,10 @@ def train(
         "selection": selection,
         "hide_seen": hide_seen,
         "threads": threads,
+        "device": device,
         "resume": resume,
     }
-    given = {"window_x": window_x, "window_h": window_h, "epochs": epochs}
+    given = {"window_x": window_x, "window_h": window_h, "epochs": epochs, "preset": preset, "trainer": trainer}
     options |= {name: value for name, value in given.items() if value is not None} | _settings(settings or [])
     if runs != 1:
         if runs < 1 or refit or tensorboard is not None:
@@ -65,10 +68,10 @@ def train(
     from hcarec.sequences import Sequences
 
     sequences = Sequences.open(data)
-    with LiveTable(tensorboard) as watch:
-        trained = train_model(sequences, out, seed=seed, watch=watch, **options)
+    with LiveTable(tensorboard) as table:
+        trained = train_model(sequences, out, seed=seed, callback=table, **options)
     if refit and trained.about["finished"]:
-        trained = _refit(sequences, out, seed, options)
+        trained = _refit(trained, sequences, out, seed, options)
     if json is not None:
         emit_json(json, {"model": trained.config.title, **trained.about})
     if json != "-" and (trained.about["finished"] or trained.about["training"]["epochs"]):
@@ -81,27 +84,32 @@ def train(
 
 def _settings(given: list[str]) -> dict[str, Any]:
     """Read --set; it takes what a model is made with, not how it is run."""
-    known = [field.name for field in dataclasses.fields(ModelConfig) if field.name != "model"]
-    parsed = parse_settings(given)
+    import inspect
+
+    from hcarec.training import train as train_model
+
+    parsed, options = parse_settings(given), inspect.signature(train_model).parameters
     for name in parsed:
-        if name not in known:
-            raise ConfigError(f"there is no setting '{name}': the settings are {', '.join(known)}{nearest(name, known)}")
+        if name in options:
+            raise ConfigError(f"there is no setting '{name}': --set takes what a model is made with, other things have options of their own")
     return parsed
 
 
-def _refit(sequences: Sequences, out: Path, seed: int, options: dict[str, Any]) -> Model:
+def _refit(trained: Model, sequences: Sequences, out: Path, seed: int, options: dict[str, Any]) -> Model:
     """Train once more on everything; the evaluated model is replaced only when that is done."""
     from hcarec import artefact
     from hcarec.cli.train_view import LiveTable
     from hcarec.training import train as train_model
 
     before = artefact.read(out)
-    again = {**options, "split": "none", "epochs_from": out, "resume": False}
-    again.pop("epochs", None)
-    with LiveTable() as watch:
-        refitted = train_model(sequences, seed=seed, watch=watch, **again)
+    again = {**options, "split": "none", "resume": False}
+    if trained.config.trains:
+        again.pop("epochs", None)
+        again["epochs_from"] = out
+    with LiveTable() as table:
+        refitted = train_model(sequences, seed=seed, callback=table, **again)
     if refitted.about["finished"]:
-        refitted.about["evaluated"] = {name: before.about[name] for name in ("protocol", "selection", "metrics")}
+        refitted.about["evaluated"] = {name: before.about[name] for name in ("protocol", "selection", "metrics", "yardsticks") if name in before.about}
         refitted.save(out, before.log)
     return refitted
 

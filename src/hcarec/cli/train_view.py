@@ -11,20 +11,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from hcarec.cli.console import console
-from hcarec.config import ModelConfig
 from hcarec.extras import require
-from hcarec.training import Watcher
+from hcarec.training.callbacks import Callback
 
 if TYPE_CHECKING:
-    from hcarec.models.base import Model, Progress
-    from hcarec.plan import Plan
+    from hcarec.models import Config, Model
+    from hcarec.training.resources import Plan
+    from hcarec.training.trainer import Progress
 
 ROWS = 12
 """Epochs shown at once: the best and the last ones."""
 COLUMNS = ("recall@20", "map@20", "ndcg@20", "auc")
 
 
-class LiveTable(Watcher):
+class LiveTable(Callback):
     """Draw a live table on a terminal, and nothing away from one; write TensorBoard events if asked."""
 
     def __init__(self, tensorboard: Path | None = None) -> None:
@@ -34,7 +34,7 @@ class LiveTable(Watcher):
         self._rows: deque[tuple[dict[str, Any], bool]] = deque(maxlen=ROWS)
         self._best: dict[str, Any] | None = None
         self._plan: Plan | None = None
-        self._config = ModelConfig()
+        self._title = ""
         self._began, self._first_epoch, self._drawn, self._state = time.monotonic(), 0, 0.0, ""
 
     def __enter__(self) -> Self:
@@ -46,8 +46,8 @@ class LiveTable(Watcher):
         if self._writer is not None:
             self._writer.close()
 
-    def planned(self, planned: Plan, config: ModelConfig, resumed_at: int | None) -> None:
-        self._plan, self._config, self._first_epoch = planned, config, resumed_at or 0
+    def planned(self, planned: Plan, config: Config, resumed_at: int | None) -> None:
+        self._plan, self._title, self._first_epoch = planned, config.title, resumed_at or 0
         self._began = time.monotonic()
         if not self._shown:
             return
@@ -64,7 +64,7 @@ class LiveTable(Watcher):
         self._state = ""
 
     def chunk(self, now: Progress, events_per_second: float) -> None:
-        self._state = f"epoch {now.epoch}: {now.position / now.n_users:4.0%}, {events_per_second:,.0f} events/s, loss {now.loss / max(now.steps, 1):.4f} a step"
+        self._state = f"epoch {now.epoch}: {now.position / now.size:4.0%}, {events_per_second:,.0f} events/s, loss {now.loss / max(now.targets, 1):.4f} a step"
         self._draw()
 
     def epoch(self, record: dict[str, Any], best: bool) -> None:
@@ -91,17 +91,17 @@ class LiveTable(Watcher):
     def _table(self) -> Any:
         from rich.table import Table
 
-        table = Table(title=self._config.title, caption=self._caption(), title_justify="left", caption_justify="left", box=None, padding=(0, 2, 0, 0))
-        judged = [name for name in COLUMNS if self._rows and name in self._rows[-1][0]]
-        for heading in ("epoch", "loss", "l2", "events/s", *judged):
+        table = Table(title=self._title, caption=self._caption(), title_justify="left", caption_justify="left", box=None, padding=(0, 2, 0, 0))
+        judged = [name for name in COLUMNS if any(name in record for record, _ in self._rows)]
+        for heading in ("epoch", "loss", "events/s", *judged):
             table.add_column(heading, justify="right")
         rows = list(self._rows)
         if self._best is not None and all(record is not self._best for record, _ in rows):
             rows.insert(0, (self._best, True))
         for record, _ in rows:
-            figures = [f"{100 * (record[name] or 0):.3f}%" for name in judged]
+            figures = [f"{100 * (record[name] or 0):.3f}%" if name in record else "" for name in judged]
             style = "bold" if record is self._best else None
-            table.add_row(str(record["epoch"]), f"{record['loss']:,.0f}", f"{record['l2']:,.1f}", f"{record['events_per_second']:,}", *figures, style=style)
+            table.add_row(str(record["epoch"]), f"{record['loss']:,.0f}", f"{record['events_per_second']:,}", *figures, style=style)
         return table
 
     def _caption(self) -> str:
@@ -115,7 +115,7 @@ class LiveTable(Watcher):
 def span(seconds: float) -> str:
     """Say a time in words."""
     if seconds < 90:
-        return f"{max(1, round(seconds))} s"
+        return f"{seconds:.1f} s" if seconds < 9.95 else f"{round(seconds)} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
@@ -130,19 +130,34 @@ def show(model: Model, out: Path) -> None:
     )
     epochs = f", epoch {chosen['epoch']} of {about['training']['epochs']} ({how})" if model.config.trains else ""
     shown.print(f"{model.config.title}{epochs}", style="bold")
-    if about["metrics"]:
+    evaluated = about.get("evaluated", about)
+    if evaluated is not about:
+        shown.print("figures of the run before, which was evaluated:")
+    if evaluated["metrics"]:
         table = Table(box=None, padding=(0, 3, 0, 0))
         for heading in ("%", "@5", "@10", "@15", "@20"):
             table.add_column(heading, justify="right")
         for name in ("recall", "map", "ndcg"):
-            table.add_row(name, *(f"{100 * about['metrics'][f'{name}@{k}']:.3f}" for k in (5, 10, 15, 20)))
+            table.add_row(name, *(f"{100 * evaluated['metrics'][f'{name}@{k}']:.3f}" for k in (5, 10, 15, 20)))
         shown.print(table)
-        auc = about["metrics"].get("auc")
+        auc = evaluated["metrics"].get("auc")
         shown.print(f"AUC {100 * auc:.3f}" if auc is not None else "AUC not known: no user has a negative item")
-    speed = about["training"]
-    if model.config.trains and speed["seconds"]:
-        shown.print(f"{speed['epochs']} epochs in {span(speed['seconds'])}, {speed['events'] * speed['epochs'] / speed['seconds']:,.0f} events/s")
+    shown.print(_times(model))
+    if model.hide_seen:
+        shown.print("it hides seen items, here and wherever it recommends")
     shown.print(f"written to {out}")
+    if "yardsticks" in evaluated:
+        from hcarec.training.yardsticks import words
+
+        shown.print(words(model.config.title, evaluated["metrics"], evaluated["yardsticks"]), markup=False)
+
+
+def _times(model: Model) -> str:
+    """Return how long a run took by the clock, how much of that was evaluation, and how fast it learned."""
+    done = model.about["training"]
+    epochs = f"{done['epochs']} epochs in " if model.config.trains else ""
+    speed = f"; {done['events'] * done['epochs'] / done['training_seconds']:,.0f} events/s in training" if done["training_seconds"] else ""
+    return f"{epochs}{span(done['seconds'])}, {span(done['evaluation_seconds'])} of that for evaluation{speed}"
 
 
 @contextlib.contextmanager

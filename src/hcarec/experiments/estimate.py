@@ -23,14 +23,17 @@ class Estimate(NamedTuple):
 
 def estimate(run: Run, records: Iterable[Mapping[str, Any]], keeps_model: bool) -> Estimate:
     """Estimate a run: from earlier runs of the same kind on the same data where there are any, else from the amount of arithmetic."""
-    from hcarec.plan import plan
+    from hcarec.models import make
+    from hcarec.training.resources import plan
 
     train, evaluated = _training_part(run.data.path)
-    planned = plan(run.config, train, run.data.items, evaluated)
+    planned = plan(make(**run.config.as_dict()), train, run.data.items, evaluated)
     alike = [
         record["seconds_here"]
         for record in records
-        if record["data"]["fingerprint"] == run.data.fingerprint and record["method"] == run.config.title and record["config"]["epochs"] == run.config.epochs
+        if record["data"]["fingerprint"] == run.data.fingerprint
+        and record["method"] == run.config.title
+        and record["config"].get("epochs") == run.settings.get("epochs")
     ]
     seconds = sum(alike) / len(alike) if alike else 2 * planned.seconds + 3  # planned for all cores; a run has one, and takes a while to begin
     disk = RECORD + 40 * run.data.users + (4 * planned.parameters if keeps_model else 0)

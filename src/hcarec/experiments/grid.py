@@ -20,7 +20,7 @@ from hcarec.errors import ConfigError, HcarecError
 from hcarec.experiments.results import Results
 from hcarec.experiments.run import Run, perform
 from hcarec.parallel import cores
-from hcarec.training import Watcher
+from hcarec.training import Callback
 
 
 @dataclass
@@ -130,7 +130,7 @@ def _here(todo: list[Run], results: Results, standing: Standing, told: Callable[
         told(standing)
 
 
-class _Reporter(Watcher):
+class _Reporter(Callback):
     """Tell which share of its epochs a run has done."""
 
     def __init__(self, key: str, tell: Callable[[tuple[str, float]], None]) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from hcarec.config import ModelConfig
 from hcarec.experiments.run import DataSet, Run
 from hcarec.experiments.settings import Settings
+from hcarec.models import MODELS, Config
 
 if TYPE_CHECKING:
     import polars as pl
@@ -22,23 +22,23 @@ class Widths(NamedTuple):
     measured: bool
 
 
-def baselines(settings: Settings) -> list[ModelConfig]:
+def baselines(settings: Settings) -> list[Config]:
     """Return Random, POP, BPR and GRU."""
     return [settings.config(model) for model in ("random", "pop", "bpr", "gru")]
 
 
-def single_levels(settings: Settings) -> list[ModelConfig]:
+def single_levels(settings: Settings) -> list[Config]:
     """Return the networks of Figure 2: every width of either level alone."""
     return [settings.config("hca-gru", window_x=w) for w in settings.widths] + [settings.config("hca-gru", window_h=w) for w in settings.widths]
 
 
-def complete_networks(settings: Settings, x: int, h: int) -> list[ModelConfig]:
+def complete_networks(settings: Settings, x: int, h: int) -> list[Config]:
     """Return the networks of Table 4: one width fixed at its best, the other varied."""
     pairs = dict.fromkeys([(x, w) for w in settings.widths] + [(w, h) for w in settings.widths])
     return [settings.config("hca-gru", *pair) for pair in pairs]
 
 
-def methods(settings: Settings, widths: Widths) -> list[ModelConfig]:
+def methods(settings: Settings, widths: Widths) -> list[Config]:
     """Return the seven methods of Table 2."""
     return [
         *baselines(settings),
@@ -48,15 +48,15 @@ def methods(settings: Settings, widths: Widths) -> list[ModelConfig]:
     ]
 
 
-def runs_of(data: Sequence[DataSet], configs: Iterable[ModelConfig], settings: Settings, selection: str) -> list[Run]:
+def runs_of(data: Sequence[DataSet], configs: Iterable[Config], settings: Settings, selection: str) -> list[Run]:
     """Return every seed of every network on every data set, seed by seed, so that an early end leaves whole seeds; POP needs one."""
     listed = list(configs)
     return [
-        Run(one, config, 0 if config.model == "pop" else seed, selection, settings.ks)
+        Run(one, config, seed if MODELS[config.model].seeded else 0, selection, settings.ks)
         for seed in settings.seeds
         for one in data
         for config in listed
-        if config.model != "pop" or seed == settings.first_seed
+        if MODELS[config.model].seeded or seed == settings.first_seed
     ]
 
 

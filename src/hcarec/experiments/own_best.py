@@ -16,16 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from hcarec.training import Watcher
+from hcarec.training import Callback
 
 COLUMN = {"recall": "hits", "map": "ap", "ndcg": "ndcg", "auc": "auc"}
 """The column per user that a metric is made of."""
 
 
-class OwnBest(Watcher):
+class OwnBest(Callback):
     """Keeps the columns of best epochs in a folder, and tells another watcher everything; does nothing of its own unless `active`."""
 
-    def __init__(self, folder: Path, active: bool, told: Watcher) -> None:
+    def __init__(self, folder: Path, active: bool, told: Callback) -> None:
         self._folder, self._active, self._told, self.resumed = folder, active, told, False
 
     def judged(self, epoch: int, users: dict[str, np.ndarray], better: set[str]) -> None:

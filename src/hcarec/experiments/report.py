@@ -10,7 +10,6 @@ from typing import Any
 import polars as pl
 
 from hcarec import atomic
-from hcarec.config import ModelConfig
 from hcarec.errors import ConfigError
 from hcarec.experiments import claims, figures, grids, html, markdown, published, tables
 from hcarec.experiments.attention_weights import FIELDS
@@ -23,6 +22,7 @@ from hcarec.experiments.run import DataSet
 from hcarec.experiments.settings import TEST, VALIDATION, Settings
 from hcarec.experiments.significance import paired_tests
 from hcarec.experiments.study import Study
+from hcarec.models import HCAGRU, MODELS
 
 FIGURES = "figures"
 SELECTIONS = {
@@ -202,13 +202,13 @@ class Report:
         groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
         for record in self.all_records:
             here = record["data"]["fingerprint"] == one.fingerprint and record["selection"] == self.settings.main_selection
-            if here and record["config"]["model"] in ("gru", "hca-gru") and self.settings.same_ks(record):
+            if here and issubclass(MODELS[record["config"]["model"]], HCAGRU) and self.settings.same_ks(record):
                 groups.setdefault(tuple(record["config"][name] for name in names), []).append(record)
         if len(groups) < 2:
             return []
         rows = []
         usual = tuple(getattr(self.settings, name) for name in names)
-        ours = "the paper's" if usual == tuple(getattr(ModelConfig, name) for name in names) else "as above"
+        ours = "the paper's" if usual == tuple(getattr(Settings, name) for name in names) else "as above"
         for setting in sorted(groups, key=lambda values: (values != usual, values)):
             changed = [f"{name} {value:g}" for name, value, own in zip(names, setting, usual, strict=True) if value != own]
             values: dict[str, list[float]] = {}

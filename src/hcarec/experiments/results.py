@@ -11,11 +11,13 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hcarec import atomic
-from hcarec.config import ModelConfig
 from hcarec.errors import ConfigError
+
+if TYPE_CHECKING:
+    from hcarec.models import Config
 
 RUNS, TESTS, ATTENTION, WORK = "runs", "tests", "attention", "work"
 SCHEMA = 1
@@ -60,9 +62,11 @@ class Results:
         except OSError as error:
             raise ConfigError(f"cannot write to '{error.filename or self.folder}': {error.strerror}; give another folder with -o or --work") from None
 
-    def keeps_model(self, config: ModelConfig, seed: int) -> bool:
+    def keeps_model(self, config: Config, seed: int) -> bool:
         """Say whether a run's model is kept: networks with attention, of the first seed."""
-        return config.model == "hca-gru" and seed == self.first_seed
+        from hcarec.models import make
+
+        return seed == self.first_seed and make(**config.as_dict()).has_attention
 
     def read(self) -> dict[str, dict[str, Any]]:
         """Return all finished runs by their key."""

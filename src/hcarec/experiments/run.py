@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import io
 import json
@@ -17,18 +16,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hcarec import atomic
-from hcarec.config import ModelConfig
 from hcarec.errors import ConfigError, DataError
 from hcarec.experiments.machine import describe
 from hcarec.experiments.own_best import COLUMN, OwnBest
 from hcarec.experiments.results import SCHEMA, Results
 from hcarec.metrics import KS
-from hcarec.training import Watcher, train
+from hcarec.models import Config
+from hcarec.training import Callback, train
 
 if TYPE_CHECKING:
     from hcarec.evaluation import Result
     from hcarec.models import Model
 
+PAPER = ("model", "window_x", "window_h", "d", "learning_rate", "l2", "epochs", "preset")
+"""The settings of the paper's methods, which make the key of a run."""
 CURVES = ("loss", "l2", "recall", "map", "ndcg", "auc")
 """What is kept of every epoch; of metrics with a k, at the largest."""
 USER_COLUMNS = ("n_test", "hits@", "ap@", "ndcg@", "auc")
@@ -52,7 +53,7 @@ class Run:
     """One training run: a method on a data set with a seed, under a selection of the epoch."""
 
     data: DataSet
-    config: ModelConfig
+    config: Config
     seed: int
     selection: str
     ks: tuple[int, ...] = KS
@@ -60,15 +61,17 @@ class Run:
     @cached_property
     def key(self) -> str:
         """Return a hash of everything that decides the figures: two runs of one key give the same bits."""
-        config = dataclasses.asdict(self.config)
-        if not self.config.trains:
-            config = {"model": self.config.model}
-        elif self.config.model == "bpr":
-            del config["window_x"], config["window_h"]
-        identity = {"schema": SCHEMA, "config": config, "data": self.data.fingerprint, "split": "ratio 0.8", "seed": self.seed, "selection": self.selection}
+        config = self.settings if self.config.trains else {"model": self.config.model}
+        identity: dict[str, Any] = {"schema": SCHEMA, "config": config, "data": self.data.fingerprint, "split": "ratio 0.8"}
+        identity |= {"seed": self.seed, "selection": self.selection}
         if self.ks != KS:
             identity["k"] = list(self.ks)
         return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return the settings of the paper that the method has."""
+        return {name: value for name, value in self.config.as_dict().items() if name in PAPER}
 
     @property
     def name(self) -> str:
@@ -79,15 +82,15 @@ class Run:
         return f"{self.data.name} {self.config.title} seed {self.seed} ({self.selection})"
 
 
-def perform(run: Run, results: Results, watch: Watcher | None = None) -> dict[str, Any] | None:
+def perform(run: Run, results: Results, callback: Callback | None = None) -> dict[str, Any] | None:
     """Train and evaluate, going on where an earlier attempt stopped; write the record, or return None where Ctrl-C ended it early."""
     try:
-        return _perform(run, results, watch or Watcher())
+        return _perform(run, results, callback or Callback())
     except OSError as error:
         raise ConfigError(f"cannot use '{error.filename or results.work}': {error.strerror or error}; run the same command again when that is mended") from None
 
 
-def _perform(run: Run, results: Results, watch: Watcher) -> dict[str, Any] | None:
+def _perform(run: Run, results: Results, callback: Callback) -> dict[str, Any] | None:
     from hcarec.evaluation import evaluate
     from hcarec.sequences import Sequences
 
@@ -95,11 +98,9 @@ def _perform(run: Run, results: Results, watch: Watcher) -> dict[str, Any] | Non
     data, work = Sequences.open(run.data.path), results.running / run.key
     if data.fingerprint != run.data.fingerprint:
         raise DataError(f"'{run.data.path}' has been replaced by other data since the experiment began: run the same command again for the new data")
-    settings = {name: value for name, value in dataclasses.asdict(run.config).items() if name != "model"}
-    if run.config.model == "gru":
-        del settings["window_x"], settings["window_h"]
-    keeper = OwnBest(results.running / f"{run.key}.users", run.selection == "best-epoch-on-test", watch)
-    model = train(data, work, model=run.config.model, selection=run.selection, seed=run.seed, threads=1, resume=True, ks=run.ks, watch=keeper, **settings)
+    keeper = OwnBest(results.running / f"{run.key}.users", run.selection == "best-epoch-on-test", callback)
+    options: dict[str, Any] = {"selection": run.selection, "seed": run.seed, "threads": 1, "resume": True, "ks": run.ks, "compare": False}
+    model = train(data, work, callback=keeper, **options, **run.config.as_dict())
     if not model.about["finished"]:
         return None
     found = evaluate(model, data, threads=1)
@@ -110,7 +111,7 @@ def _perform(run: Run, results: Results, watch: Watcher) -> dict[str, Any] | Non
         assert keeper.resumed, "figures per user do not belong to their run"
         shutil.rmtree(work)  # a power cut or a hand has lost figures of best epochs: they come back with the epochs
         keeper.clear()
-        return _perform(run, results, watch)
+        return _perform(run, results, callback)
     record |= {"seconds_here": round(time.perf_counter() - began, 1)}
     _write_users(results.users / f"{run.key}.parquet", users)
     if results.keeps_model(run.config, run.seed):
@@ -132,7 +133,7 @@ def _record(run: Run, model: Model, found: Result, log: list[dict[str, Any]]) ->
         "key": run.key,
         "data": {"name": run.data.name, **about["protocol"]["data"]},
         "method": run.config.title,
-        "config": dataclasses.asdict(run.config),
+        "config": run.settings,
         "seed": run.seed,
         "selection": run.selection,
         "epoch": chosen,
@@ -140,7 +141,7 @@ def _record(run: Run, model: Model, found: Result, log: list[dict[str, Any]]) ->
         # Each metric at its own best epoch, as the paper's figures are; under `validation` the chosen epoch's.
         "best": {name: entry for name, entry in best.items() if name in figures} if best else {n: {"value": v, "epoch": chosen} for n, v in figures.items()},
         "curves": {name: [_short(entry.get(name)) for entry in log] for name in _curves(run.ks)} if log else {},
-        "training_seconds": about["training"]["seconds"],
+        "training_seconds": about["training"]["training_seconds"],
         "training_events": about["training"]["events"],
         "protocol_fingerprint": about["protocol_fingerprint"],
         "machine": describe(),

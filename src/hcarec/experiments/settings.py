@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from hcarec.config import ModelConfig, check_run_options
 from hcarec.errors import ConfigError, nearest
 from hcarec.metrics import KS
+from hcarec.models import MODELS, Config, make
+from hcarec.models.hca_gru import HCAGRUSettings
+from hcarec.settings import RunSettings, UserSGDSettings
 
 NAMES = ("datasets", "methods", "widths", "complete", "attention", "all")
 """The experiments: the paper's Tables 3 and 2, Figure 2, Tables 4 and 5, and all of them."""
@@ -19,13 +21,13 @@ TEST, VALIDATION, BOTH = "best-epoch-on-test", "validation", "both"
 class Settings:
     """How experiments are run."""
 
-    d: int = ModelConfig.d
+    d: int = HCAGRUSettings.d
     """Size of item and hidden vectors."""
-    learning_rate: float = ModelConfig.learning_rate
+    learning_rate: float = UserSGDSettings.learning_rate
     """Step of plain SGD."""
-    l2: float = ModelConfig.l2
+    l2: float = UserSGDSettings.l2
     """The paper's lambda."""
-    epochs: int = ModelConfig.epochs
+    epochs: int = UserSGDSettings.epochs
     """Times through all users; every epoch is evaluated."""
     runs: int = 4
     """Seeds of every method."""
@@ -45,8 +47,8 @@ class Settings:
     """Widths of HCA-GRU-x-h there, and of `attention`; by default the best ones of `complete`."""
 
     def __post_init__(self) -> None:
-        replace(ModelConfig(), d=self.d, learning_rate=self.learning_rate, l2=self.l2, epochs=self.epochs)  # refuses what makes no sense
-        check_run_options(self.first_seed)
+        self.config("hca-gru")  # refuses what makes no sense
+        RunSettings(seed=self.first_seed)
         if self.epochs < 1:
             raise ConfigError("epochs is 0: give at least 1")
         if not isinstance(self.runs, int) or self.runs < 1:
@@ -83,14 +85,16 @@ class Settings:
         """Return the k that single figures are given at."""
         return max(self.ks)
 
-    def config(self, model: str, window_x: int = 1, window_h: int = 1) -> ModelConfig:
+    def config(self, model: str, window_x: int = 1, window_h: int = 1) -> Config:
         """Return the configuration of a method under these settings."""
-        return ModelConfig(model=model, window_x=window_x, window_h=window_h, d=self.d, learning_rate=self.learning_rate, l2=self.l2, epochs=self.epochs)
+        given: dict[str, Any] = {"window_x": window_x, "window_h": window_h}
+        given |= {name: getattr(self, name) for name in ("d", "learning_rate", "l2", "epochs")}
+        return make(model, **{name: value for name, value in given.items() if name in MODELS[model].setting_names()}).config
 
     def matches(self, record: Mapping[str, Any]) -> bool:
         """Say whether a finished run was made under these settings, whatever its seed; methods that learn nothing differ in k alone."""
         config = record["config"]
-        same = config["model"] in ("random", "pop") or all(config[name] == getattr(self, name) for name in ("d", "learning_rate", "l2", "epochs"))
+        same = not MODELS[config["model"]].trainers or all(config[name] == getattr(self, name) for name in ("d", "learning_rate", "l2", "epochs"))
         return same and self.same_ks(record)
 
     def same_ks(self, record: Mapping[str, Any]) -> bool:

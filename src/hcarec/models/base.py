@@ -1,39 +1,29 @@
-"""What every model is: vectors of histories against vectors of items."""
+"""What every model is: vectors of histories against vectors of items, plus a correction of some items' scores."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from hcarec import artefact
-from hcarec.config import ModelConfig
+from hcarec.data.split import Part
 from hcarec.errors import ConfigError, ModelError
 from hcarec.ids import Ids
+from hcarec.models.config import Config, resolve
 from hcarec.ops.parameters import Theta, Trained
 from hcarec.sequences import Sequences
+from hcarec.settings import TRAINERS, NetworkSettings, UserSGDSettings
 from hcarec.ties import in_order, tie_rank
-from hcarec.topk import Catalogue, Ragged, pack, rank
+from hcarec.topk import Catalogue, Queries, Ragged, pack, rank
 
-CHUNK = 1024
-"""Users trained between two looks at the clock, at Ctrl-C and at the loss."""
-
-
-class Progress(NamedTuple):
-    """Where training stands after a chunk of users: `position` of `n_users` in `epoch`, with sums over the epoch so far."""
-
-    epoch: int
-    position: int
-    n_users: int
-    loss: float
-    l2: float
-    steps: int
-    without_negative: int
+if TYPE_CHECKING:
+    from hcarec.training.trainer import Progress
 
 
 class Recommendation(NamedTuple):
@@ -46,86 +36,164 @@ class Recommendation(NamedTuple):
 
 
 class Model(ABC):
-    """A recommender whose score is the product of a history's vector and an item's vector.
+    """A recommender whose score is the product of a history's vector and an item's vector, corrected for some items.
 
     `theta` holds the parameters by the paper's letters, `item_ids` the catalogue in row order, `titles` and `fields` what is
     known of it, `item_events` (n_items,) how often each item occurs in training, `about` what model.json says beside the configuration.
+    Other parts ask the model for what they need; none looks at its name.
     """
 
     name: ClassVar[str]
     basis: ClassVar[str] = "personal"
+    Network: ClassVar[type[NetworkSettings]]
+    """The settings of what the model computes."""
+    trainers: ClassVar[tuple[str, ...]] = ()
+    """The trainers that can train it; none for a model that counts."""
+    integers: ClassVar[tuple[str, ...]] = ()
+    """The parameters that are whole numbers."""
+    seeded: ClassVar[bool] = True
+    """Whether another seed gives another model."""
+    compares_items: ClassVar[bool] = True
+    """Whether the directions of item vectors say which items are alike."""
 
     def __init__(self, **settings: Any) -> None:
-        self.config = ModelConfig(model=self.name, **settings)
+        self.config: Config = resolve(self.name, self.Network, self.trainers, settings)
         self.theta: Theta = {}
         self.item_ids, self.titles, self.user_ids = Ids.of([]), None, None  # type: tuple[Ids, Ids | None, Ids | None]
         self.fields: dict[str, Ids] = {}
         self.item_events = np.zeros(0, np.int64)
         self.about: dict[str, Any] = {}
 
+    @classmethod
+    def setting_names(cls) -> set[str]:
+        """Return the names of all settings that the model may be made with."""
+        of_trainers = {name for trainer in cls.trainers for name in TRAINERS[trainer].names()}
+        return {*cls.Network.names(), *of_trainers, *(("preset", "trainer") if cls.trainers else ("preset",))}
+
     # -- what models differ in -----------------------------------------------------------------------------------
 
     @abstractmethod
-    def initialise(self, n_users: int, seed: int) -> None:
-        """Draw the first values of all parameters; the catalogue is known."""
+    def shapes(self, n_items: int, n_users: int) -> dict[str, tuple[int, ...]]:
+        """Return the shape of every parameter; -1 stands for a size that the data decides."""
 
     @abstractmethod
-    def encode(self, items: np.ndarray, offsets: np.ndarray, users: np.ndarray | None = None, threads: int | None = None) -> np.ndarray:
-        """Return the vectors (n, d) of histories given as packed items; `users` (n,) are their indices in training, where known."""
+    def initialize(self, items: np.ndarray, offsets: np.ndarray, seed: int, threads: int | None = None) -> None:
+        """Set all parameters from the training part: their first values, or what a model that counts has counted."""
 
-    def train_users(self, items: np.ndarray, offsets: np.ndarray, order: np.ndarray, seed: int, epoch: int) -> Trained:
+    @abstractmethod
+    def encode(self, items: np.ndarray, offsets: np.ndarray, users: np.ndarray | None = None, threads: int | None = None) -> Queries:
+        """Return the queries of n histories given as packed items; `users` (n,) are their indices in training, where known."""
+
+    def train_users(self, items: np.ndarray, offsets: np.ndarray, order: np.ndarray, settings: UserSGDSettings, seed: int, epoch: int) -> Trained:
         """Train on the users of `order`, one step each."""
-        raise ConfigError(f"{self.config.title} does not learn in epochs")
+        raise ConfigError(f"{self.config.title} does not learn one user at a time")
 
-    # -- learning ------------------------------------------------------------------------------------------------
+    def warm_training(self) -> None:  # noqa: B027 - most models have nothing to do
+        """Compile what `train_users` needs, or load it compiled."""
 
-    def adopt(self, data: Sequences, items: np.ndarray) -> None:
-        """Take over the catalogue of a data set and count the items (n,) of its training part."""
-        self.item_ids, self.titles, self.fields = data.item_ids, data.titles, data.fields
-        self.item_events = np.bincount(items, minlength=data.n_items).astype(np.int64)
-        self._packed = None
-        for made in ("tie_rank", "by_tie"):  # for the catalogue before
-            self.__dict__.pop(made, None)
+    def operations_per_event(self, n_items: int, n_users: int) -> float:
+        """Return the arithmetic operations that `train_users` needs for an event, about; 0 for a model that counts."""
+        return 0.0
 
-    def epochs(self, part: Any, seed: int, at: Progress | None = None) -> Iterator[Progress]:
-        """Train epoch by epoch, yielding after every chunk of users; `at` goes on from where an earlier run stood.
-
-        Epochs count from 1. Chunks begin at fixed places, so that a run gives the same bits however often it is interrupted.
-        """
-        from hcarec.ops.negatives import epoch_order
-
-        n_users = len(part.offsets) - 1
-        first = at.epoch if at else 1
-        for epoch in range(first, self.config.epochs + 1):
-            now = at if at and epoch == first else Progress(epoch, 0, n_users, 0.0, 0.0, 0, 0)
-            order = epoch_order(n_users, seed, epoch)
-            while now.position < n_users:
-                chunk = order[now.position : now.position + CHUNK]
-                done = self.train_users(part.items, part.offsets, chunk, seed, epoch)
-                self._packed = None
-                if done.bad_position >= 0:
-                    raise RanAway(epoch, int(chunk[done.bad_position]), done.bad_step)
-                now = Progress(epoch, now.position + len(chunk), n_users, now.loss + done.loss, now.l2 + done.l2, now.steps + done.steps,
-                               now.without_negative + done.without_negative)  # fmt: skip
-                yield now
-
-    def fit(self, data: Sequences, *, epochs: int | None = None, seed: int = 0, progress: Callable[[Progress], None] | None = None) -> Self:
-        """Train on all of `data`; for splits, selection and checkpoints use `hcarec.training`."""
-        if epochs is not None:
-            self.config = replace(self.config, epochs=epochs)
-        self.adopt(data, np.asarray(data.items))
-        self.initialise(data.n_users, seed)
-        if self.config.trains:
-            for now in self.epochs(data, seed):
-                if progress:
-                    progress(now)
-        self.about = {"data": {"fingerprint": data.fingerprint}, "seed": seed}
-        return self
+    def counting_memory(self, n_items: int, n_events: int) -> int:
+        """Return the bytes that counting needs beside the parameters of known shape, at most about."""
+        return 0
 
     def complete(self, trained: Ragged, history: Ragged) -> None:  # noqa: B027 - most models have nothing to do
         """Learn what users need who have a history (packed items, offsets) but no training event, where a model knows users one by one."""
 
+    # -- attention -------------------------------------------------------------------------------------------------
+
+    @property
+    def windows(self) -> tuple[int, int]:
+        """Return the widths of the attention on the input and on the hidden state; 1 for a level that is off."""
+        return 1, 1
+
+    @property
+    def has_attention(self) -> bool:
+        """Say whether there are attention weights to show."""
+        return max(self.windows) > 1
+
+    def attention(self, items: np.ndarray, last: int) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """Return the weights of the last steps of a history, over inputs (n, w_x) and hidden states (n, w_h); None for a level that is off."""
+        return None, None
+
+    @property
+    def explained_events(self) -> int:
+        """Return how many of the last events move a score the most; 0 where the order of events does not count."""
+        return 0
+
+    # -- one event at a time -----------------------------------------------------------------------------------------
+
+    @property
+    def state_dtype(self) -> np.dtype[Any] | None:
+        """Return the type of the state of a user, of constant size whatever the history; None for a model that looks at the whole log."""
+        return None
+
+    def start(self, n: int = 1) -> np.ndarray:
+        """Return the states of n users before their first event, (n,) of `state_dtype`."""
+        raise ConfigError(f"{self.config.title} keeps no state per user")
+
+    def advance(self, states: np.ndarray, items: np.ndarray, offsets: np.ndarray) -> None:
+        """Let every state take in a user's further events, in place; the bits do not depend on how events are cut into pieces."""
+        raise ConfigError(f"{self.config.title} keeps no state per user")
+
+    def queries(self, states: np.ndarray) -> Queries:
+        """Return the queries of users in these states, bit for bit those of `encode`."""
+        raise ConfigError(f"{self.config.title} keeps no state per user")
+
+    def usable(self, states: np.ndarray) -> np.ndarray:
+        """Say which states (n,), read from elsewhere, the model can go on from."""
+        raise ConfigError(f"{self.config.title} keeps no state per user")
+
+    def step(self, states: np.ndarray, items: Sequence[int] | np.ndarray) -> np.ndarray:
+        """Return the states after one more event each, at a cost that does not depend on the history."""
+        after = states.copy()
+        self.advance(after, np.asarray(items, np.int32), np.arange(len(states) + 1))
+        return after
+
+    # -- learning ------------------------------------------------------------------------------------------------
+
+    def set_catalog(self, data: Sequences, items: np.ndarray) -> None:
+        """Take over the catalogue of a data set and count the items (n,) of its training part."""
+        self.item_ids, self.titles, self.fields = data.item_ids, data.titles, data.fields
+        self.item_events = np.bincount(items, minlength=data.n_items).astype(np.int64)
+        for made in ("tie_rank", "by_tie"):  # for the catalogue before
+            self.__dict__.pop(made, None)
+        self.parameters_changed()
+
+    def parameters_changed(self) -> None:
+        """Let go of what was made of the parameters as they were."""
+        self._packed = self._directions = None
+
+    def fit(
+        self,
+        data: Sequences,
+        *,
+        epochs: int | None = None,
+        seed: int = 0,
+        threads: int | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Self:
+        """Train on all of `data`; for splits, selection and checkpoints use `hcarec.train`."""
+        from hcarec.training.trainers import fit
+
+        if epochs is not None and self.config.training is not None:
+            self.config = replace(self.config, training=replace(self.config.training, epochs=epochs))
+        self.set_catalog(data, np.asarray(data.items))
+        self.initialize(np.asarray(data.items), np.asarray(data.offsets), seed, threads)
+        if self.config.trains:
+            fit(self, Part(data.items, data.offsets), seed, progress)
+        self.about = {"data": {"fingerprint": data.fingerprint}, "seed": seed}
+        return self
+
     # -- recommending --------------------------------------------------------------------------------------------
+
+    @property
+    def hide_seen(self) -> bool:
+        """Say whether items of the history are left out of recommendations, as the model was trained and evaluated."""
+        protocol = self.about.get("protocol")
+        return isinstance(protocol, dict) and protocol.get("seen") == "hidden"
 
     @cached_property
     def tie_rank(self) -> np.ndarray:
@@ -142,17 +210,27 @@ class Model(ABC):
         """The vectors of all items, (n_items, d) float32."""
         return self.theta["X"]
 
-    def top(
-        self, H: np.ndarray, k: int, hidden: Ragged | None = None, allowed: np.ndarray | None = None, threads: int | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the k best items (n, k) of every vector (n, d) and their scores; -1 where there are fewer."""
+    @property
+    def packed(self) -> Catalogue:
+        """The item vectors in the layout of the kernels, made when they are first needed."""
         if self._packed is None:
             self._packed = pack(self.item_vectors)
-        k = min(k, len(self.item_ids))
-        found = rank(H, self.item_vectors, self.tie_rank, k, hidden=hidden, allowed=allowed, packed=self._packed, by_tie=self.by_tie, threads=threads)
-        return found.items, found.scores
+        return self._packed
 
     _packed: Catalogue | None = None
+    _directions: tuple[np.ndarray, Catalogue] | None = None
+
+    def top(
+        self, queries: Queries, k: int, hidden: Ragged | None = None, allowed: np.ndarray | None = None, threads: int | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the k best items (n, k) of every query and their scores; -1 where there are fewer."""
+        H, corrections = queries
+        k = min(k, len(self.item_ids))
+        found = rank(
+            H, self.item_vectors, self.tie_rank, k,
+            hidden=hidden, allowed=allowed, corrections=corrections, packed=self.packed, by_tie=self.by_tie, threads=threads,
+        )  # fmt: skip
+        return found.items, found.scores
 
     def popular(self, k: int, hidden: Ragged | None = None, allowed: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return the k items that occur most in training, (1, k), and how often."""
@@ -162,12 +240,22 @@ class Model(ABC):
         return found.items, found.scores
 
     def recommend(
-        self, history: Sequence[str | int], k: int = 10, *, hide_seen: bool = False, allow: Sequence[str | int] | None = None, deny: Sequence[str | int] = ()
+        self,
+        history: Sequence[str | int],
+        k: int = 10,
+        *,
+        hide_seen: bool | None = None,
+        allow: Sequence[str | int] | None = None,
+        deny: Sequence[str | int] = (),
     ) -> list[Recommendation]:
-        """Recommend what comes next after a history of outside ids, oldest first; unknown items are skipped."""
+        """Recommend what comes next after a history of outside ids, oldest first; unknown items are skipped.
+
+        `hide_seen` leaves out the items of the history; None follows the model's own rule.
+        """
         check_k(k)
         known = np.array([index for item in history if (index := self.item_ids.find(item)) >= 0], np.int32)
-        hidden = (np.unique(known), np.array([0, len(np.unique(known))])) if hide_seen else None
+        hide = self.hide_seen if hide_seen is None else hide_seen
+        hidden = (np.unique(known), np.array([0, len(np.unique(known))])) if hide else None
         allowed = self.mask(allow, deny)
         if len(known) and self.basis != "popular":
             items, scores = self.top(self.encode(known, np.array([0, len(known)])), k, hidden, allowed)
@@ -191,13 +279,24 @@ class Model(ABC):
         return allowed
 
     def similar_items(self, item: str | int, k: int = 10) -> list[Recommendation]:
-        """Return the items whose vectors point in the most similar direction, by cosine."""
+        """Return the items most like one."""
         check_k(k)
-        index = self.item_ids.index(item)
-        X = self.item_vectors.astype(np.float32)
-        X = X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), np.float32(1e-12))
-        found = rank(X[index : index + 1], X, self.tie_rank, min(k, len(X)), hidden=(np.array([index], np.int32), np.array([0, 1])))
-        return self.named(found.items[0], found.scores[0], "similar")
+        items, scores = self.similar(self.item_ids.index(item), k)
+        return self.named(items, scores, "similar")
+
+    def similar(self, item: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return up to k items whose vectors point in the most similar direction, best first, and the cosines."""
+        if not self.compares_items:
+            raise ConfigError(f"{self.config.title} does not know which items are alike: use markov, item-knn, bpr, gru or hca-gru")
+        if self._directions is None:
+            X = self.item_vectors.astype(np.float32)
+            X = X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), np.float32(1e-12))
+            self._directions = X, pack(X)
+        X, packed = self._directions
+        itself = np.array([item], np.int32), np.array([0, 1])
+        found = rank(X[item : item + 1], X, self.tie_rank, min(k, len(X)), hidden=itself, packed=packed, by_tie=self.by_tie)
+        there = found.items[0] >= 0
+        return found.items[0][there], found.scores[0][there]
 
     def title(self, item: int) -> str:
         """Return an item's name where there is one, else its id."""
@@ -208,31 +307,36 @@ class Model(ABC):
 
     def save(self, path: str | Path, log: bytes = b"") -> None:
         """Write the model as a folder, atomically."""
+        config, title, texts = self.config.as_dict(), self.config.title, (self.item_ids, self.titles)
         artefact.write(
             Path(path),
-            artefact.Contents(self.config, self.theta, self.item_ids, self.titles, self.item_events, self.user_ids, dict(self.about), log, self.fields),
+            artefact.Contents(config, title, self.theta, *texts, self.item_events, self.user_ids, dict(self.about), log, self.fields),
         )
 
     def restore(self, contents: artefact.Contents) -> Self:
-        """Take over what a folder holds."""
-        self.config, self.theta = contents.config, contents.theta
+        """Take over what a folder holds; parameters that do not fit are refused."""
+        self.theta = contents.theta
         self.item_ids, self.titles, self.item_events, self.user_ids = contents.item_ids, contents.titles, contents.item_events, contents.user_ids
         self.about, self.fields = contents.about, contents.fields
+        self.check_parameters()
         return self
 
+    def check_parameters(self) -> None:
+        """Refuse parameters that do not fit the configuration and the catalogue, or that are not finite."""
+        expected = self.shapes(len(self.item_ids), len(self.user_ids or ()))
+        found = {name: array.shape for name, array in self.theta.items()}
+        if found.keys() != expected.keys() or not all(_fits(found[name], shape) for name, shape in expected.items()):
+            raise ModelError(f"it holds {found}, but this model has {expected}")
+        for name, array in self.theta.items():
+            if name not in self.integers and (array.dtype not in (np.float32, np.float64) or not np.isfinite(array).all()):
+                raise ModelError(f"{name} is not finite numbers (float32)")
+
     def __repr__(self) -> str:
-        return f"{self.config.title} (d {self.config.d}, {len(self.item_ids):,} items)"
+        return f"{self.config.title} ({len(self.item_ids):,} items)"
 
 
-class RanAway(ModelError):
-    """A loss that turned into nonsense; `user` is the index in the training data."""
-
-    def __init__(self, epoch: int, user: int, step: int) -> None:
-        super().__init__(
-            f"training ran away in epoch {epoch} at user {user}, step {step}: the loss is not finite or far too large;"
-            " try a smaller learning rate (--set learning_rate=..) or a larger l2 (--set l2=..)"
-        )
-        self.epoch, self.user, self.step = epoch, user, step
+def _fits(found: tuple[int, ...], expected: tuple[int, ...]) -> bool:
+    return len(found) == len(expected) and all(b in (a, -1) for a, b in zip(found, expected, strict=True))
 
 
 def check_k(k: int) -> None:

@@ -3,60 +3,162 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Unpack
 
 import numpy as np
 
 from hcarec.models.base import Model
+from hcarec.ops.layout import Packed, pack
 from hcarec.ops.parameters import State, Trained, initialise, shapes
+from hcarec.settings import NetworkSettings, TrainerOptions, UserSGDSettings, whole
+from hcarec.topk import Queries
+
+EXPLAINED = 5
+"""Events that are always looked at in an explanation, however narrow the windows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HCAGRUSettings(NetworkSettings):
+    """The paper's network."""
+
+    window_x: int = whole(5, 1, 1000)
+    """Inputs that the attention on the input looks at, the current one among them; 1 turns the level off."""
+    window_h: int = whole(5, 1, 1000)
+    """Hidden states that the attention on the hidden state looks at; 1 turns the level off."""
+    d: int = whole(20, 1, 65536)
+    """Size of item and hidden vectors."""
+
+    @property
+    def title(self) -> str:
+        levels = f"-x{self.window_x}" * (self.window_x > 1) + f"-h{self.window_h}" * (self.window_h > 1)
+        return f"HCA-GRU{levels}" if levels else "GRU"
+
+
+class HCAGRUOptions(TrainerOptions, total=False):
+    """What `HCAGRU` may be made with."""
+
+    window_x: int
+    window_h: int
+    d: int
 
 
 class HCAGRU(Model):
     """The paper's network; `window_x` or `window_h` of 1 turns that level off."""
 
     name = "hca-gru"
+    Network = HCAGRUSettings
+    trainers = ("user-sgd",)
+
+    def __init__(self, **settings: Unpack[HCAGRUOptions]) -> None:
+        super().__init__(**settings)
+
+    @property
+    def network(self) -> HCAGRUSettings:
+        """Return the settings of the network."""
+        assert isinstance(self.config.network, HCAGRUSettings)
+        return self.config.network
 
     @property
     def windows(self) -> tuple[int, int]:
         """Return w_x and w_h."""
-        return self.config.window_x, self.config.window_h
+        return self.network.window_x, self.network.window_h
 
-    def initialise(self, n_users: int, seed: int) -> None:
+    def shapes(self, n_items: int, n_users: int) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of the network's parameters."""
+        return shapes(n_items, self.network.d, *self.windows)
+
+    # -- learning ------------------------------------------------------------------------------------------------
+
+    def initialize(self, items: np.ndarray, offsets: np.ndarray, seed: int, threads: int | None = None) -> None:
         """Draw all parameters."""
-        self.theta = initialise(shapes(len(self.item_ids), self.config.d, *self.windows), seed)
+        self.theta = initialise(self.shapes(len(self.item_ids), len(offsets) - 1), seed)
 
-    def train_users(self, items: np.ndarray, offsets: np.ndarray, order: np.ndarray, seed: int, epoch: int) -> Trained:
+    def train_users(self, items: np.ndarray, offsets: np.ndarray, order: np.ndarray, settings: UserSGDSettings, seed: int, epoch: int) -> Trained:
         """Take one step per user."""
         from hcarec.ops import cpu
 
         w_x, w_h = self.windows
-        return cpu.train_users(
-            self.theta, items, offsets, order, seed=seed, epoch=epoch, learning_rate=self.config.learning_rate, lam=self.config.l2, w_x=w_x, w_h=w_h
-        )
+        rates = {"learning_rate": settings.learning_rate, "lam": settings.l2}
+        return cpu.train_users(self.theta, items, offsets, order, seed=seed, epoch=epoch, w_x=w_x, w_h=w_h, **rates)
 
-    def encode(self, items: np.ndarray, offsets: np.ndarray, users: np.ndarray | None = None, threads: int | None = None) -> np.ndarray:
+    def warm_training(self) -> None:
+        """Compile the kernels of a step and of encoding."""
+        from hcarec.ops import cpu
+
+        cpu.warm()
+
+    def operations_per_event(self, n_items: int, n_users: int) -> float:
+        """Return six for each dense parameter: a product and a sum, forward and twice backward."""
+        return 6.0 * sum(float(np.prod(shape)) for name, shape in self.shapes(n_items, n_users).items() if name != "X")
+
+    def parameters_changed(self) -> None:
+        super().parameters_changed()
+        self._layout = None
+
+    _layout: Packed | None = None
+
+    @property
+    def _network(self) -> Packed:
+        """The parameters in the layout of the kernels."""
+        if self._layout is None:
+            self._layout = pack(self.theta, *self.windows)
+        return self._layout
+
+    # -- what a history means ------------------------------------------------------------------------------------
+
+    def encode(self, items: np.ndarray, offsets: np.ndarray, users: np.ndarray | None = None, threads: int | None = None) -> Queries:
         """Run the network over each history and return its last overall interest."""
         from hcarec.ops import cpu
 
-        return cpu.encode(self.theta, items, offsets, *self.windows, threads=threads or os.cpu_count() or 1)
+        return Queries(cpu.encode(self._network, items, offsets, *self.windows, threads=threads or os.cpu_count() or 1))
+
+    def attention(self, items: np.ndarray, last: int) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """Return a_x and a_h of the last steps, oldest first."""
+        from hcarec.ops.attention import attention
+
+        return attention(self.theta, items, *self.windows, last=last)
+
+    @property
+    def explained_events(self) -> int:
+        """Return the events that the windows reach over."""
+        return max(EXPLAINED, sum(self.windows) - 1)
 
     # -- one event at a time -------------------------------------------------------------------------------------
 
-    def start(self) -> State:
-        """Return the state before the first event."""
+    @property
+    def state_dtype(self) -> np.dtype[Any]:
+        """Return the last w_x - 1 items, h, the last w_h - 1 hidden states, and the overall interest.
+
+        The overall interest needs one hidden state more than the state keeps, so it cannot be made from it.
+        """
+        d, (w_x, w_h), number = self.network.d, self.windows, self.theta["X"].dtype.newbyteorder("<")
+        return np.dtype([("items", "<i4", (w_x - 1,)), ("h", number, (d,)), ("hidden", number, (w_h - 1, d)), ("interest", number, (d,))])
+
+    def start(self, n: int = 1) -> np.ndarray:
+        """Return states of zeros; -1 stands for no item."""
+        states = np.zeros(n, self.state_dtype)
+        states["items"] = -1
+        return states
+
+    def advance(self, states: np.ndarray, items: np.ndarray, offsets: np.ndarray) -> None:
+        """Run the network from each state on; one user at a time, so that the bits do not depend on who else is there."""
         from hcarec.ops import cpu
 
-        return State(*(field[0] for field in cpu.start(1, self.config.d, *self.windows)))
+        state = State(*(np.ascontiguousarray(states[name]) for name in ("h", "items", "hidden")))
+        interest = cpu.advance(self._network, state, np.ascontiguousarray(items, np.int32), np.ascontiguousarray(offsets, np.int64))
+        states["h"], states["items"], states["hidden"] = state
+        moved = np.diff(offsets) > 0
+        states["interest"][moved] = interest[moved]
 
-    def step(self, state: State, item: int) -> tuple[State, np.ndarray]:
-        """Take in one event (an item index): return the new state and the overall interest (d,), at a cost that does not depend on the history."""
-        from hcarec.ops import cpu
+    def queries(self, states: np.ndarray) -> Queries:
+        """Return the overall interests."""
+        return Queries(np.ascontiguousarray(states["interest"]))
 
-        return cpu.step(self.theta, state, item, *self.windows)
-
-    def state_of(self, items: Sequence[int] | np.ndarray) -> tuple[State, np.ndarray]:
-        """Return the state and the overall interest after a history of item indices."""
-        from hcarec.ops import cpu
-
-        states, interest = cpu.encode_states(self.theta, np.asarray(items, np.int32), np.array([0, len(items)]), *self.windows)
-        return State(*(field[0] for field in states)), interest[0]
+    def usable(self, states: np.ndarray) -> np.ndarray:
+        """Say which states hold finite numbers and known items."""
+        items = states["items"]
+        fine = np.asarray(((items >= -1) & (items < len(self.item_ids))).all(axis=1))
+        for name in ("h", "hidden", "interest"):
+            fine &= np.isfinite(states[name]).reshape(len(states), -1).all(axis=1)
+        return fine

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Unpack
+
 import numpy as np
 
-from hcarec.errors import ConfigError
-from hcarec.models.base import Model, Recommendation
+from hcarec.models.base import Model
+from hcarec.settings import NetworkSettings, PresetOptions
+from hcarec.topk import Queries
+
+
+@dataclass(frozen=True, kw_only=True)
+class PopSettings(NetworkSettings):
+    """Counts, with nothing to set."""
+
+    @property
+    def title(self) -> str:
+        return "POP"
 
 
 class Pop(Model):
@@ -13,15 +26,21 @@ class Pop(Model):
 
     name = "pop"
     basis = "popular"
+    Network = PopSettings
+    seeded = False
+    compares_items = False
 
-    def initialise(self, n_users: int, seed: int) -> None:
+    def __init__(self, **settings: Unpack[PresetOptions]) -> None:
+        super().__init__(**settings)
+
+    def shapes(self, n_items: int, n_users: int) -> dict[str, tuple[int, ...]]:
+        """Return the shape of the counts."""
+        return {"X": (n_items, 1)}
+
+    def initialize(self, items: np.ndarray, offsets: np.ndarray, seed: int, threads: int | None = None) -> None:
         """Count; nothing is drawn."""
         self.theta = {"X": self.item_events.astype(np.float32)[:, None]}
 
-    def similar_items(self, item: str | int, k: int = 10) -> list[Recommendation]:
-        """Refuse: counts say nothing about which items are alike."""
-        raise ConfigError("POP knows only how often items occur, not which are alike: use bpr, gru or hca-gru")
-
-    def encode(self, items: np.ndarray, offsets: np.ndarray, users: np.ndarray | None = None, threads: int | None = None) -> np.ndarray:
+    def encode(self, items: np.ndarray, offsets: np.ndarray, users: np.ndarray | None = None, threads: int | None = None) -> Queries:
         """Return 1 for every history."""
-        return np.ones((len(offsets) - 1, 1), np.float32)
+        return Queries(np.ones((len(offsets) - 1, 1), np.float32))

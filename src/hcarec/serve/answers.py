@@ -40,6 +40,7 @@ class Recommended(Struct):
     model: str
     skipped: list[str]
     degraded: bool
+    hide_seen: Annotated[bool, Meta(description="Whether items of the history were left out.")]
     seconds: dict[str, float]
     variety: Annotated[float, Meta(description="Where it was asked for: the least cosine distance between two of the items.")] | UnsetType = UNSET
 
@@ -119,10 +120,12 @@ class ModelCard(Struct):
     serving: bool
     items: int
     has_attention: bool
+    hide_seen: bool
     config: dict[str, Any]
     data: dict[str, Any]
     protocol: dict[str, Any]
     metrics: dict[str, Any]
+    yardsticks: dict[str, Any]
 
 
 class Models(Struct):

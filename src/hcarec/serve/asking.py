@@ -17,11 +17,12 @@ from hcarec.serve.stores.records import encode
 
 
 class Asked(NamedTuple):
-    """A wish, what its answer will rest on, and the items of the ask that the model does not know."""
+    """A wish, what its answer will rest on, the items of the ask that the model does not know, and whether those of the history are left out."""
 
     wish: Wish
     basis: Basis
     skipped: list[str]
+    hide_seen: bool
 
 
 def check(ask: Ask) -> None:
@@ -41,10 +42,11 @@ def understand(ask: Ask, known: Known) -> Asked:
     history, visit = serving.known(ask.history or ()), serving.known(ask.visit)
     log = NOTHING if (whole := person.items) is None else whole
     tail = person.latest
-    before = serving.counts([person.row])[0] + len(tail) if serving.recurrent else len(log)
+    before = serving.counts([person.row])[0] + len(tail) if serving.stateful else len(log)
     basis = _basis(serving, before + len(history), len(visit))
-    seen = np.unique(np.concatenate([log, history, visit])) if ask.hide_seen else NOTHING
-    items = np.concatenate([tail, history, visit]) if serving.recurrent else np.concatenate([log, history, visit])
+    hide_seen = hides_seen(ask, serving)
+    seen = np.unique(np.concatenate([log, history, visit])) if hide_seen else NOTHING
+    items = np.concatenate([tail, history, visit]) if serving.stateful else np.concatenate([log, history, visit])
     wish = Wish(
         serving,
         person.row,
@@ -55,7 +57,12 @@ def understand(ask: Ask, known: Known) -> Asked:
         None if ask.allow is None else np.unique(serving.known(ask.allow)),
         ask.variety,
     )
-    return Asked(wish, basis, skipped(serving, [*(ask.history or ()), *ask.visit]))
+    return Asked(wish, basis, skipped(serving, [*(ask.history or ()), *ask.visit]), hide_seen)
+
+
+def hides_seen(ask: Ask, serving: Serving) -> bool:
+    """Say whether items of the history are left out: as the ask says, or by the rule of the model."""
+    return serving.model.hide_seen if ask.hide_seen is None else ask.hide_seen
 
 
 def skipped(serving: Serving, items: Sequence[str]) -> list[str]:

@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hcarec.models import HCAGRU
-from hcarec.ops import attention as weights
 from hcarec.serve.serving import Serving
 
 
@@ -39,12 +37,11 @@ def attention(serving: Serving, past: Sequence[tuple[str, int | None]], last: in
     model = serving.model
     found = [(index, time) for item, time in past if (index := serving.find(item)) >= 0]
     shown = found[-last:]
-    w_x, w_h = model.windows if isinstance(model, HCAGRU) else (1, 1)
     inputs: list[list[float] | None] = [None] * len(shown)
     hidden: list[list[float] | None] = [None] * len(shown)
-    if shown and max(w_x, w_h) > 1:
-        a_x, a_h = weights.attention(model.theta, np.array([index for index, _ in found], np.int32), w_x, w_h, last)
+    if shown and model.has_attention:
+        a_x, a_h = model.attention(np.array([index for index, _ in found], np.int32), last)
         inputs = inputs if a_x is None else a_x.tolist()
         hidden = hidden if a_h is None else a_h.tolist()
     steps = [Step(model.item_ids.text(index), model.title(index), time, *rows) for (index, time), *rows in zip(shown, inputs, hidden, strict=True)]
-    return Attention(serving.name, w_x, w_h, steps)
+    return Attention(serving.name, *model.windows, steps)

@@ -5,7 +5,6 @@ For each ask the user's log is replayed. That is slower, and the answer is exact
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -14,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from hcarec.errors import ConfigError
-from hcarec.models import HCAGRU
 from hcarec.serve.live import Known
 from hcarec.serve.messages import ModelCard
 from hcarec.serve.people import Person
@@ -58,13 +56,8 @@ class Beside:
 def replayed(serving: Serving, history: History) -> Known:
     """Return a user as a model sees it that keeps no states."""
     log = serving.known([event.item for event in history.events])
-    row = serving.advance([None], [log])[0][0] if serving.recurrent and len(log) else None
+    row = serving.advance([None], [log])[0] if serving.stateful and len(log) else None
     return Known(serving, Person(history.version, None, row, log))
-
-
-def has_attention(serving: Serving) -> bool:
-    """Say whether a model has weights to show."""
-    return isinstance(serving.model, HCAGRU) and max(serving.model.windows) > 1
 
 
 def _free(name: str, taken: Collection[str]) -> str:
@@ -75,9 +68,9 @@ def _free(name: str, taken: Collection[str]) -> str:
 
 def _card(name: str, serving: Serving, served: bool) -> ModelCard:
     model = serving.model
-    parts = {part: _public(model.about.get(part) or {}) for part in ("data", "protocol", "metrics")}
-    config = _public(dataclasses.asdict(model.config))
-    return ModelCard(name, serving.name, model.config.title, served, len(model.item_ids), has_attention(serving), config, **parts)
+    parts = {part: _public(model.about.get(part) or {}) for part in ("data", "protocol", "metrics", "yardsticks")}
+    config = _public(model.config.as_dict())
+    return ModelCard(name, serving.name, model.config.title, served, len(model.item_ids), model.has_attention, model.hide_seen, config, **parts)
 
 
 def _public(value: Any) -> Any:

@@ -1,7 +1,6 @@
 """The state of a user as bytes: a row of constant size, whatever the history.
 
-A row is the network's `State`, the overall interest after the last event (it needs one hidden state more than the state
-keeps, so it cannot be made from it), and the number of events that went in. Rows of many users become arrays and back at once.
+A row is the number of events that went in and the model's own state. Rows of many users become arrays and back at once.
 """
 
 from __future__ import annotations
@@ -11,26 +10,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hcarec.ops import cpu
-from hcarec.ops.parameters import State
+from hcarec.models import Model
 
 
 class Rows(NamedTuple):
-    """States of n users, their overall interests (n, d) and how many events each has taken in (n,)."""
+    """States of n users, (n,) of the model's `state_dtype`, and how many events each has taken in, (n,)."""
 
-    state: State
-    interest: np.ndarray
+    states: np.ndarray
     counts: np.ndarray
 
 
 class Codec:
-    """Rows of a network over `n_items` with vectors of d numbers of a type, and windows w_x and w_h."""
+    """Rows of a model with states; `half` stores numbers in 16 bits, which loses digits."""
 
-    def __init__(self, n_items: int, d: int, w_x: int, w_h: int, dtype: Any, stored_as: Any = None) -> None:
-        self._n_items, self._sizes, self._dtype = n_items, (d, w_x, w_h), np.dtype(dtype)
-        number = np.dtype(stored_as or dtype).newbyteorder("<")
-        fields = [("count", "<i8"), ("items", "<i4", (w_x - 1,)), ("h", number, (d,)), ("hidden", number, (w_h - 1, d)), ("interest", number, (d,))]
-        self._row = np.dtype(fields)
+    def __init__(self, model: Model, half: bool = False) -> None:
+        assert model.state_dtype is not None, "the model keeps no state per user"
+        self._model = model
+        self._row = np.dtype([("count", "<i8"), ("state", _halved(model.state_dtype) if half else model.state_dtype)])
 
     @property
     def size(self) -> int:
@@ -40,27 +36,31 @@ class Codec:
     def encode(self, rows: Rows) -> list[bytes]:
         """Return the rows of all users."""
         table = np.empty(len(rows.counts), self._row)
-        table["count"], table["interest"] = rows.counts, rows.interest
-        table["h"], table["items"], table["hidden"] = rows.state
+        table["count"] = rows.counts
+        for name in rows.states.dtype.names or ():
+            table["state"][name] = rows.states[name]
         blob, size = table.tobytes(), self.size
         return [blob[at : at + size] for at in range(0, len(blob), size)]
 
     def decode(self, rows: Sequence[bytes | None]) -> Rows:
         """Return what rows of the right kind hold; None stands for a user before the first event."""
-        n = len(rows)
         there = [place for place, row in enumerate(rows) if row is not None]
         table = np.frombuffer(b"".join(row for row in rows if row is not None), self._row)
-        state = cpu.start(n, *self._sizes, self._dtype)
-        interest, counts = np.zeros((n, self._sizes[0]), self._dtype), np.zeros(n, np.int64)
-        for array, name in ((state.h, "h"), (state.items, "items"), (state.hidden, "hidden"), (interest, "interest"), (counts, "count")):
-            array[there] = table[name]
-        return Rows(state, interest, counts)
+        states, counts = self._model.start(len(rows)), np.zeros(len(rows), np.int64)
+        counts[there] = table["count"]
+        for name in states.dtype.names or ():
+            states[name][there] = table["state"][name]
+        return Rows(states, counts)
 
     def checked(self, row: bytes | None) -> bytes | None:
-        """Return a row that was read from a store if this model can go on from it: the kernels do not check what they are given."""
+        """Return a row that was read from a store if the model can go on from it: the kernels do not check what they are given."""
         if row is None or len(row) != self.size:
             return None
-        found = np.frombuffer(row, self._row)
-        numbers = (found["h"], found["hidden"], found["interest"])
-        fine = found["count"][0] >= 0 and all(np.isfinite(part).all() for part in numbers)
-        return row if fine and ((found["items"] >= -1) & (found["items"] < self._n_items)).all() else None
+        found = self.decode([row])
+        return row if found.counts[0] >= 0 and self._model.usable(found.states)[0] else None
+
+
+def _halved(state: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the same fields, numbers in 16 bits."""
+    fields = [(name, state[name].base, state[name].shape) for name in state.names or ()]
+    return np.dtype([(name, "<f2" if kind.kind == "f" else kind, shape) for name, kind, shape in fields])

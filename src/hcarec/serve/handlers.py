@@ -93,7 +93,7 @@ async def recommend(site: Site, call: Call, body: bytes) -> answers.Recommended:
     answer = await site.service.recommend(_wish.decode(body).message())
     site.metrics.recommended(answer.basis, answer.degraded, answer.seconds)
     variety = msgspec.UNSET if answer.variety is None else answer.variety
-    return answers.Recommended(_items(answer.items), answer.basis, answer.model, answer.skipped, answer.degraded, answer.seconds, variety)
+    return answers.Recommended(_items(answer.items), answer.basis, answer.model, answer.skipped, answer.degraded, answer.hide_seen, answer.seconds, variety)
 
 
 async def explain(site: Site, call: Call, body: bytes) -> Any:

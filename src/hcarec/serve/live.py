@@ -72,7 +72,7 @@ class Live:
         """Return what is surely current of a user and enough to recommend, without the store; any thread may ask."""
         people = self.people
         person = people.get(user) if self.exclusive else None
-        return Known(people.serving, person) if person is not None and person.serves(people.serving.recurrent, with_log) else None
+        return Known(people.serving, person) if person is not None and person.serves(people.serving.stateful, with_log) else None
 
     @property
     def serving(self) -> Serving:
@@ -170,7 +170,7 @@ class Live:
         return {user: plans[user].taken for user in events if user not in refused}
 
     def _states_to_commit(self, rows: Sequence[bytes | None]) -> list[bytes | None]:
-        if not (self.options.retains and self.serving.recurrent):
+        if not (self.options.retains and self.serving.stateful):
             return [None] * len(rows)
         return [None if row is None else self.serving.to_store([row])[0] for row in rows]
 
@@ -185,9 +185,9 @@ class Live:
     def _after(self, person: Person, version: int, last_time: int | None, step: Sequence[int], replay: bool) -> Person:
         """Return a user after some more events; a state that must be replayed is left to who needs it."""
         row = person.row
-        if row is None and person.version == 0 and self.serving.recurrent:
+        if row is None and person.version == 0 and self.serving.stateful:
             row = self.serving.blank
-        if replay or (row is None and (person.log is None or self.serving.recurrent)):
+        if replay or (row is None and (person.log is None or self.serving.stateful)):
             return Person(version, last_time, None, None)
         return Person(version, last_time, row, person.log, person.tail + array("i", step).tobytes())
 
@@ -201,9 +201,9 @@ class Live:
         """Return users with states that have taken in all events."""
         if not people:
             return {}
-        if not self.serving.recurrent:
+        if not self.serving.stateful:
             return {user: person.settled(None) for user, person in people.items()}
-        rows, _ = self.serving.advance([person.row for person in people.values()], [person.latest for person in people.values()])
+        rows = self.serving.advance([person.row for person in people.values()], [person.latest for person in people.values()])
         return {user: person.settled(row) for (user, person), row in zip(people.items(), rows, strict=True)}
 
     def _hold(self, user: str, person: Person, saved: bool) -> None:
@@ -223,12 +223,12 @@ class Live:
         return [Known(self.serving, found[each.user]) for each in wanted]
 
     def _look_up(self, wanted: Sequence[Lookup]) -> dict[str, Person]:
-        recurrent = self.serving.recurrent
+        stateful = self.serving.stateful
         with_log = {each.user for each in wanted if each.with_log}
         found = {user: person for user, (person, _) in self._load({each.user: () for each in wanted}).items()}
-        read = {user for user, person in found.items() if not person.serves(recurrent, user in with_log)}
+        read = {user for user, person in found.items() if not person.serves(stateful, user in with_log)}
         found |= {user: self._read(user, found[user]) for user in read}
-        found |= (replayed := self.replay({user: person for user, person in found.items() if not person.serves(recurrent, False)}))
+        found |= (replayed := self.replay({user: person for user, person in found.items() if not person.serves(stateful, False)}))
         for user in read:
             if found[user].version:
                 self._hold(user, found[user], saved=user not in replayed and user not in self.unsaved)
@@ -240,7 +240,7 @@ class Live:
         found: dict[str, tuple[Person, Collection[str]]] = {}
         if self.exclusive:
             # Whether an event is there already the store finds out by itself when it is written; then the user is loaded after all.
-            found = {user: (person, ()) for user, person in held.items() if person is not None and person.serves(self.serving.recurrent, False)}
+            found = {user: (person, ()) for user, person in held.items() if person is not None and person.serves(self.serving.stateful, False)}
         asked = [Wanted(user, ids) for user, ids in wanted.items() if user not in found]
         for (user, _), loaded in zip(asked, self.store.load(asked, self.serving.key) if asked else [], strict=True):
             found[user] = self._current(user, held[user], loaded), loaded.duplicates
@@ -275,7 +275,7 @@ class Live:
             return {}
         logs = [person.log for person in people.values() if person.log is not None]
         assert len(logs) == len(people)
-        rows, _ = self.serving.advance([None] * len(people), logs)
+        rows = self.serving.advance([None] * len(people), logs)
         self.replays += len(people)
         return {user: person._replace(row=row) for (user, person), row in zip(people.items(), rows, strict=True)}
 
@@ -337,4 +337,4 @@ class Live:
 
 def _serves(person: Person | None, serving: Serving) -> bool:
     """Say whether what is held of a user is enough to take in an event."""
-    return person is not None and person.serves(serving.recurrent, False)
+    return person is not None and person.serves(serving.stateful, False)

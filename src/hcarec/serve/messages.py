@@ -41,15 +41,15 @@ class Ask(NamedTuple):
 
     A visit comes after what is known of the user or after the history; nothing of it is stored. `variety`, from 0 to 1, is
     the least cosine distance between any two items of the answer; where too few candidates keep it, those farthest from the
-    others fill the answer up. `allow`, `deny` and `hide_seen` never shorten the answer either, unless too few items remain. `model` names
-    another model than the one being served.
+    others fill the answer up. `allow`, `deny` and `hide_seen` never shorten the answer either, unless too few items remain; `hide_seen` None follows
+    the rule of the model. `model` names another model than the one being served.
     """
 
     user: str | None = None
     history: Sequence[str] | None = None
     visit: Sequence[str] = ()
     k: int = 20
-    hide_seen: bool = False
+    hide_seen: bool | None = None
     allow: Sequence[str] | None = None
     deny: Sequence[str] = ()
     variety: float = 0.0
@@ -63,7 +63,8 @@ class Answer(NamedTuple):
     `random` for the model of that name. `model` is the beginning of the model's hash. `skipped` are the items of the ask
     that the model does not know. `seconds`: `state` (until the user's state was at hand), `queue` (waiting to be ranked), `rank`,
     `total`. `degraded` says that the store could not be asked in time, so that the answer rests on less than is known.
-    `variety` is the least cosine distance between two items of the answer; None unless it was asked for and there are two.
+    `variety` is the least cosine distance between two items of the answer; None unless it was asked for and there are two. `hide_seen`
+    says whether items of the history were left out.
     """
 
     items: list[Recommendation]
@@ -73,6 +74,7 @@ class Answer(NamedTuple):
     seconds: dict[str, float]
     degraded: bool = False
     variety: float | None = None
+    hide_seen: bool = False
 
 
 class ModelInfo(NamedTuple):
@@ -92,10 +94,12 @@ class ModelCard(NamedTuple):
     serving: bool
     items: int
     has_attention: bool
+    hide_seen: bool
     config: dict[str, Any]
     data: dict[str, Any]
     protocol: dict[str, Any]
     metrics: dict[str, Any]
+    yardsticks: dict[str, Any]
 
 
 class Overloaded(HcarecError):

@@ -28,9 +28,9 @@ class Person(NamedTuple):
     log: np.ndarray | None
     tail: bytes = b""
 
-    def serves(self, recurrent: bool, with_log: bool) -> bool:
+    def serves(self, stateful: bool, with_log: bool) -> bool:
         """Say whether this is enough to recommend by a model with states or without, which needs the log itself."""
-        state, log = self.row is not None or not recurrent, self.log is not None or (recurrent and not with_log)
+        state, log = self.row is not None or not stateful, self.log is not None or (stateful and not with_log)
         return self.version == 0 or (state and log)
 
     @property

@@ -14,7 +14,7 @@ import numpy as np
 
 from hcarec.errors import ModelError
 from hcarec.serve.serving import NOTHING, Serving
-from hcarec.topk import Ragged, pair_scores
+from hcarec.topk import Queries, Ragged, pair_scores
 
 SHALLOW = 100
 """Lists up to this length are ranked together; longer ones apart, so that they slow nobody down."""
@@ -77,11 +77,11 @@ def _way(wish: Wish) -> str:
 
 def _ranked(wishes: list[Wish], way: str, threads: int | None) -> list[Candidates]:
     model = wishes[0].serving.model
-    H = wishes[0].serving.vectors([wish.row for wish in wishes], [wish.items for wish in wishes])
+    queries = wishes[0].serving.queries([wish.row for wish in wishes], [wish.items for wish in wishes])
     if way == "listed":
-        return _listed(wishes, H, threads)
+        return _listed(wishes, queries, threads)
     depth = max(wish.depth for wish in wishes)
-    items, scores = model.top(H, depth, _ragged([wish.hidden for wish in wishes]), None, threads)
+    items, scores = model.top(queries, depth, _ragged([wish.hidden for wish in wishes]), None, threads)
     ranked = []
     for n, wish in enumerate(wishes):
         there = items[n, : wish.depth] >= 0
@@ -89,11 +89,11 @@ def _ranked(wishes: list[Wish], way: str, threads: int | None) -> list[Candidate
     return ranked
 
 
-def _listed(wishes: list[Wish], H: np.ndarray, threads: int | None) -> list[Candidates]:
+def _listed(wishes: list[Wish], queries: Queries, threads: int | None) -> list[Candidates]:
     """Rank only the items of allow lists, with the scores that the whole ranking would give them."""
     model = wishes[0].serving.model
     items, offsets = _ragged([np.setdiff1d(wish.allowed if wish.allowed is not None else NOTHING, wish.hidden) for wish in wishes])
-    scores = pair_scores(H, model.item_vectors, items, offsets, threads=threads)
+    scores = pair_scores(queries.vectors, model.item_vectors, items, offsets, corrections=queries.corrections, threads=threads)
     if np.isnan(scores).any():
         raise ModelError("some scores are not numbers (NaN): the model has diverged, train it again with a lower learning rate")
     ranked = []

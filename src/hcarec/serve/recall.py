@@ -35,17 +35,18 @@ def measure(model: Model, seed: int = 0) -> Measured:
     draw = np.random.default_rng(seed)
     weights = model.item_events + 1.0
     items = draw.choice(len(model.item_ids), (SAMPLE, LENGTH), p=weights / weights.sum()).astype(np.int32)
-    H = model.encode(items.ravel(), np.arange(0, SAMPLE * LENGTH + 1, LENGTH))
+    queries = model.encode(items.ravel(), np.arange(0, SAMPLE * LENGTH + 1, LENGTH))
     X, k = model.item_vectors, min(K, len(model.item_ids))
     warm()  # what is compiled or loaded now is nobody's time
     screened = pack(X)
     plain = screened._replace(codes=None)
     hits, seconds = 0, {True: 0.0, False: 0.0}
     for n in range(SAMPLE):  # one at a time, as a lone request is
+        H, corrections = queries.take(np.array([n]))
         pairs: list[set[tuple[int, float]]] = []
         for catalogue in (plain, screened):
             began = time.perf_counter()
-            found = rank(H[n : n + 1], X, model.tie_rank, k, packed=catalogue, by_tie=model.by_tie)
+            found = rank(H, X, model.tie_rank, k, corrections=corrections, packed=catalogue, by_tie=model.by_tie)
             seconds[catalogue is screened] += time.perf_counter() - began
             pairs.append(set(zip(found.items[0].tolist(), found.scores[0].tolist(), strict=True)))
         hits += len(pairs[0] & pairs[1])

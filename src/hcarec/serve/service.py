@@ -133,19 +133,19 @@ class Service:
         found = known.serving.model.named(items, scores, asked.basis)
         self._recommended[asked.basis] += 1
         seconds = {"state": state - begin, "queue": queue, "rank": rank, "total": time.perf_counter() - begin}
-        return Answer(found, asked.basis, known.serving.name, asked.skipped, seconds, degraded, variety)
+        return Answer(found, asked.basis, known.serving.name, asked.skipped, seconds, degraded, variety, asked.hide_seen)
 
     async def _known(self, ask: Ask) -> tuple[Known, bool]:
         """Return what is known of the user of an ask, and whether the store could not be asked for it in time."""
         serving = self._beside.pick(ask.model, self._live.serving)
         if ask.user is None:
             return Known(serving, NOBODY), False
-        served = serving is self._live.serving
-        if served and (known := self._live.at_hand(ask.user, ask.hide_seen)) is not None:
+        served, with_log = serving is self._live.serving, asking.hides_seen(ask, serving)
+        if served and (known := self._live.at_hand(ask.user, with_log)) is not None:
             return known, False
         try:
             if served:
-                return await self._find(Lookup(ask.user, ask.hide_seen)), False
+                return await self._find(Lookup(ask.user, with_log)), False
             log = await self.history(ask.user, None)
             return await self._aside.run(lambda: replayed(serving, log)), False
         except (StoreError, Overloaded):  # a slow store has too much waiting before it with two or three asks

@@ -12,12 +12,12 @@ import numpy as np
 
 from hcarec import artefact, topk
 from hcarec.errors import DataError, ModelError
-from hcarec.models import HCAGRU, Model, load
+from hcarec.models import Model, load
 from hcarec.models.base import Recommendation, check_k
-from hcarec.ops import cpu, layout
-from hcarec.serve.codec import Codec
+from hcarec.serve.codec import Codec, Rows
 from hcarec.serve.messages import ModelInfo
 from hcarec.serve.search import Names
+from hcarec.topk import Queries
 
 REPLAYED_AT_ONCE = 4096
 """Events of a user taken in at once: the work space of the network grows with them."""
@@ -27,8 +27,8 @@ NOTHING = np.zeros(0, np.int32)
 class Serving:
     """A model, and what is made of it once.
 
-    `name` is the beginning of its hash. `key` names the states made by it: they depend on parameters, catalogue, windows and
-    on how they are stored. `recurrent` says whether there are states at all; the other models look at the whole log. `folder` is
+    `name` is the beginning of its hash. `key` names the states made by it: they depend on parameters, catalogue, what a state is and
+    on how it is stored. `stateful` says whether there are states at all; the other models look at the whole log. `folder` is
     what the model's folder is called.
     """
 
@@ -38,17 +38,15 @@ class Serving:
         if not len(model.item_ids):
             raise ModelError("the model has no items, so there is nothing to recommend: train it on data with events")
         self.model, self.name = model, digest[:12]
-        self.recurrent = isinstance(model, HCAGRU)
-        key = hashlib.sha256(f"{digest} {model.config.window_x} {model.config.window_h} {half_states} ".encode())
+        self.stateful = model.state_dtype is not None
+        key = hashlib.sha256(f"{digest} {model.state_dtype} {half_states} ".encode())
         for array in (model.item_ids.offsets, model.item_ids.blob):
             key.update(np.ascontiguousarray(array).tobytes())
         self.key = key.hexdigest()
-        if isinstance(model, HCAGRU):
-            d, dtype = model.config.d, model.theta["X"].dtype
-            self._network = layout.pack(model.theta, *model.windows)
-            self.codec = Codec(len(model.item_ids), d, *model.windows, dtype)
+        if self.stateful:
+            self.codec = Codec(model)
             self.blank = self.codec.encode(self.codec.decode([None]))[0]
-            self._stored = Codec(len(model.item_ids), d, *model.windows, dtype, np.float16) if half_states else self.codec
+            self._stored = Codec(model, half=True) if half_states else self.codec
         self._warm()
 
     @classmethod
@@ -67,9 +65,9 @@ class Serving:
         topk.warm()
         self.find("")
         self.popular(1)
-        H = self.vectors([None], [np.zeros(1, np.int32)])
-        items, scores = self.model.top(H, 1)
-        if not (np.isfinite(H).all() and np.isfinite(scores).all() and (items >= 0).all()):
+        queries = self.queries([None], [np.zeros(1, np.int32)])
+        items, scores = self.model.top(queries, 1)
+        if not (np.isfinite(queries.vectors).all() and np.isfinite(scores).all() and (items >= 0).all()):
             raise ModelError("the model's scores are not numbers: it has diverged, train it again with a lower learning rate")
 
     @property
@@ -85,31 +83,26 @@ class Serving:
         """Return the indices of those items that the model knows, in order."""
         return np.array([index for item in items if (index := self.find(item)) >= 0], np.int32)
 
-    # -- histories to vectors ------------------------------------------------------------------------------------
+    # -- histories to queries ------------------------------------------------------------------------------------
 
-    def advance(self, rows: Sequence[bytes | None], items: Sequence[np.ndarray]) -> tuple[list[bytes], np.ndarray]:
-        """Let every user's state take in some events: the new rows, and the overall interests (n, d).
+    def advance(self, rows: Sequence[bytes | None], items: Sequence[np.ndarray]) -> list[bytes]:
+        """Let every user's state take in some events, and return the new rows."""
+        return self.codec.encode(self._advanced(rows, items))
 
-        The network takes each user by itself, one event after the other: the bits do not depend on who else is there or on
-        how the events are cut into pieces.
-        """
-        before = self.codec.decode(rows)
-        interest, lengths = before.interest, np.array([len(each) for each in items], np.int64)
+    def _advanced(self, rows: Sequence[bytes | None], items: Sequence[np.ndarray]) -> Rows:
+        """Let states take in events: the bits do not depend on who else is there or on how the events are cut into pieces."""
+        states, counts = self.codec.decode(rows)
+        lengths = np.array([len(each) for each in items], np.int64)
         for begin in range(0, int(lengths.max(initial=0)), REPLAYED_AT_ONCE):
             parts = [each[begin : begin + REPLAYED_AT_ONCE] for each in items]
-            offsets = np.cumsum([0, *map(len, parts)])
-            new = cpu.advance(self._network, before.state, np.concatenate(parts).astype(np.int32), offsets)
-            moved = np.diff(offsets) > 0
-            interest[moved] = new[moved]
-        return self.codec.encode(before._replace(counts=before.counts + lengths)), interest
+            self.model.advance(states, np.concatenate(parts).astype(np.int32), np.cumsum([0, *map(len, parts)]))
+        return Rows(states, counts + lengths)
 
-    def vectors(self, rows: Sequence[bytes | None], items: Sequence[np.ndarray]) -> np.ndarray:
-        """Return the vectors (n, d) of users: their states after some more events, or what a model without states makes of all events."""
-        if not self.recurrent:
+    def queries(self, rows: Sequence[bytes | None], items: Sequence[np.ndarray]) -> Queries:
+        """Return the queries of users: of their states after some more events, or what a model without states makes of all events."""
+        if not self.stateful:
             return self.model.encode(np.concatenate(items).astype(np.int32), np.cumsum([0, *map(len, items)]))
-        if any(map(len, items)):
-            return self.advance(rows, items)[1]
-        return self.codec.decode(rows).interest
+        return self.model.queries(self._advanced(rows, items).states)
 
     def counts(self, rows: Sequence[bytes | None]) -> list[int]:
         """Return how many events each row has taken in."""
@@ -121,7 +114,7 @@ class Serving:
 
     def from_store(self, row: bytes | None) -> bytes | None:
         """Return a row that was stored, or None where it cannot be used."""
-        if not self.recurrent or (row := self._stored.checked(row)) is None:
+        if not self.stateful or (row := self._stored.checked(row)) is None:
             return None
         return row if self._stored is self.codec else self.codec.encode(self._stored.decode([row]))[0]
 
@@ -148,22 +141,10 @@ class Serving:
         """What items are searched by; made when somebody searches."""
         return Names(self.model, self._popular[0])
 
-    @cached_property
-    def _directions(self) -> tuple[np.ndarray, topk.Catalogue]:
-        X = self.model.item_vectors.astype(np.float32)
-        X = X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), np.float32(1e-12))
-        return X, topk.pack(X)
-
     def similar(self, item: str, k: int) -> list[Recommendation]:
-        """Return what `Model.similar_items` does, from vectors that are made only once."""
+        """Return what `Model.similar_items` does."""
         check_k(k)
-        index = self.index(item)
-        if self.model.name == "pop":
-            return self.model.similar_items(item, k)  # which refuses
-        X, packed = self._directions
-        hidden = np.array([index], np.int32), np.array([0, 1])
-        found = topk.rank(X[index : index + 1], X, self.model.tie_rank, min(k, len(X)), hidden=hidden, packed=packed, by_tie=self.model.by_tie)
-        return self.model.named(found.items[0], found.scores[0], "similar")
+        return self.model.named(*self.model.similar(self.index(item), k), "similar")
 
     def index(self, item: str) -> int:
         """Return the index of an item, or fail without looking through the whole catalogue for one that is spelled alike."""

@@ -39,7 +39,7 @@ class Upkeep:
         key = self._live.serving.key
         self._keys = [key, *(other for other in self._keys if other != key)][:2]
         self._swept_up_to: str | None = None
-        self.sweeping = self._live.serving.recurrent
+        self.sweeping = self._live.serving.stateful
         self._dropping = True
 
     def restart(self) -> None:
@@ -110,7 +110,7 @@ class Upkeep:
         live, options = self._live, self._live.options
         while live.save():
             pass
-        if live.serving.recurrent:
+        if live.serving.stateful:
             self._rebuild(live.store.without_state(live.serving.key, self._retained_up_to, PAGE).users)
         since = None if options.retain_days is None else int((time.time() - options.retain_days * DAY_S) * SECOND)
         done = live.store.retain(options.retain_last, since, self._retained_up_to, PAGE)

@@ -17,17 +17,20 @@ export async function refresh({ what, stored = null, grown = false }) {
   showHeading();
   const { answer, ms } = await post("v1/recommend", wish());
   Object.assign(now, { answer, list: answer.items, moved: before.length ? moves(before, answer.items) : new Map() });
+  at("hide-seen").checked = answer.hide_seen;
   showTook(stored, ms, answer.seconds.total);
   await Promise.all([askSteps({ grown }), askOther()]);
   await explainChosen();
   say(before.length ? `${what} ${movesInWords(now.moved, now.list.slice(0, now.rows))}` : what);
 }
 
-const wish = () => ({ ...now.story.whose(), k: ASKED, hide_seen: at("hide-seen").checked });
+/** What is asked for; seen items follow the model's rule until somebody decides otherwise. */
+const wish = () => ({ ...now.story.whose(), k: ASKED, ...(now.hideSeen !== null && { hide_seen: now.hideSeen }) });
 
-/** Ask for the list of the model beside, if there is one, and show both. */
+/** Ask for the list of the model beside, if there is one, under the same rule for seen items, and show both. */
 export async function askOther() {
-  now.other = now.beside ? (await post("v1/recommend", { ...wish(), model: now.beside })).answer.items : [];
+  const asked = { ...wish(), hide_seen: now.answer?.hide_seen ?? false, model: now.beside };
+  now.other = now.beside ? (await post("v1/recommend", asked)).answer.items : [];
   showLists();
 }
 

@@ -9,12 +9,16 @@ import { at } from "./dom.js";
 import { askForKey } from "./key.js";
 import { readLink } from "./link.js";
 import { say, serverAnswers, showTrouble } from "./notice.js";
+import { now } from "./now.js";
 import { build } from "./showing.js";
 
 function listen() {
   const click = { "new-visit": () => open({}), undo, "why-close": closeWhy, more: showMore, copy };
   for (const [id, act] of Object.entries(click)) at(id).addEventListener("click", () => act());
-  at("hide-seen").addEventListener("change", () => inTurn(() => refresh({ what: "" })));
+  at("hide-seen").addEventListener("change", () => {
+    now.hideSeen = at("hide-seen").checked;
+    inTurn(() => refresh({ what: "" }));
+  });
   at("beside").addEventListener("change", () => compare(at("beside").value || null));
   at("copy").hidden = !navigator.clipboard; // there is none where the page comes over plain HTTP from another machine
   for (const jump of document.querySelectorAll("a[href^='#']")) jump.addEventListener("click", goTo);

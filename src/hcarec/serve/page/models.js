@@ -32,7 +32,8 @@ export function modelTable(models) {
     ["its size", models.map((one) => size(one.protocol?.data))],
     ["split", models.map((one) => split(one.protocol?.split))],
     ["chosen by", models.map((one) => one.protocol?.selection ?? "nothing")],
-    ["seen items", models.map((one) => one.protocol?.seen ?? "not noted")],
+    ["seen items", models.map((one) => (one.hide_seen ? "hidden" : "kept"))],
+    ["against counting", models.map(against)],
   ];
   const plain = facts.map(([label, values]) =>
     make("tr", {}, make("th", { text: label, scope: "row" }), ...values.map((value) => make("td", { text: value }))),
@@ -57,6 +58,18 @@ function split(how) {
     none: "none: all events train",
   };
   return named[how.split] ?? how.split;
+}
+
+/** Say how a model does against what only counts, as model.json has it. */
+function against(one) {
+  const { metric, models = {}, skipped = {} } = one.yardsticks ?? {};
+  const own = one.metrics?.[metric];
+  const others = Object.entries(models).filter(([, each]) => Number.isFinite(each[metric]));
+  if (!Number.isFinite(own) || !others.length) return Object.keys(skipped).length ? "not compared" : "not noted";
+  const better = others.filter(([, each]) => each[metric] >= own).map(([name]) => name);
+  const listed = others.map(([name, each]) => `${name} ${(100 * each[metric]).toFixed(2)}%`).join(", ");
+  const verdict = better.length ? `does not beat ${better.join(" or ")}` : `beats ${others.length > 1 ? "both" : "it"}`;
+  return `${metric.toUpperCase()} ${(100 * own).toFixed(2)}%, ${listed}: ${verdict}`;
 }
 
 function figures(models) {

@@ -16,6 +16,8 @@ export const now = {
   list: [],
   other: [],
   moved: new Map(),
+  /** Whether items of the story are left out of the list; null leaves that to the model. */
+  hideSeen: null,
   /** Steps of the story with their attention. */
   seen: { steps: [] },
   /** What is being explained: an item, its title, and the name of the model beside, or null for the one that answers. */

@@ -1,0 +1,67 @@
+"""Markov: what follows what, counted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Unpack
+
+import numpy as np
+
+from hcarec.data.transitions import count_transitions, normalize_rows
+from hcarec.models.counting import CountingModel
+from hcarec.settings import NetworkSettings, PresetOptions, numbers
+from hcarec.tables import Table
+
+ENTRY = 12 * 4
+"""Bytes of an entry of the table, and of what counting holds beside it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MarkovSettings(NetworkSettings):
+    """How steps are counted, and how the counts are read."""
+
+    distance_weights: tuple[float, ...] = numbers((1.0, 0.5, 0.3))
+    """What it counts that an item comes right after another, two events after it, and so on."""
+    history_weights: tuple[float, ...] = numbers((1.0, 0.5, 0.3, 0.2, 0.1))
+    """What the last event of a history counts, the one before it, and so on; a user's state holds as many items."""
+
+    @property
+    def title(self) -> str:
+        return "Markov"
+
+
+class MarkovOptions(PresetOptions, total=False):
+    """What `Markov` may be made with."""
+
+    distance_weights: Sequence[float]
+    history_weights: Sequence[float]
+
+
+class Markov(CountingModel):
+    """Score items by how often they followed the last events; each row is divided by the root of its sum."""
+
+    name = "markov"
+    Network = MarkovSettings
+
+    def __init__(self, **settings: Unpack[MarkovOptions]) -> None:
+        super().__init__(**settings)
+
+    @property
+    def settings(self) -> MarkovSettings:
+        """Return the settings of counting."""
+        assert isinstance(self.config.network, MarkovSettings)
+        return self.config.network
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """Return the weight of the last event, of the one before it, and so on."""
+        return self.settings.history_weights
+
+    def count(self, items: np.ndarray, offsets: np.ndarray, threads: int | None) -> Table:
+        """Count steps, and divide each row by the root of its sum."""
+        return normalize_rows(count_transitions(items, offsets, len(self.item_ids), self.settings.distance_weights))
+
+    def counting_memory(self, n_items: int, n_events: int) -> int:
+        """Return what all steps need if no two are alike."""
+        return ENTRY * min(len(self.settings.distance_weights) * n_events, n_items * n_items)

@@ -1,0 +1,182 @@
+"""Settings that check themselves: of a network, of a trainer, of a run; each default is written here or beside its model, once.
+
+A setting of the wrong type or out of range is refused in one line that says what was given and what is expected.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self, TypedDict
+
+from hcarec.errors import ConfigError, nearest
+
+Check = Callable[[str, Any], Any]
+"""Refuses a value, or returns it as it is kept."""
+
+
+def whole(default: int, least: int = 0, most: int | None = None) -> Any:
+    """Declare a setting that is a whole number."""
+    if most is not None:
+        expected = f"at least {least} and at most {most:,}"
+    else:
+        expected = "0 or more" if least == 0 else f"at least {least}"
+
+    def check(name: str, value: Any) -> int:
+        fits = isinstance(value, int) and not isinstance(value, bool) and value >= least
+        if not fits or (most is not None and value > most):
+            raise ConfigError(f"{name} is {value!r}: give a whole number of {expected}")
+        return int(value)
+
+    return field(default=default, metadata={"check": check})
+
+
+def number(default: float, least: float = 0.0, most: float = math.inf) -> Any:
+    """Declare a setting that is a finite number."""
+    expected = f"a number of {least:g} or more" if math.isinf(most) else f"a number from {least:g} to {most:g}"
+
+    def check(name: str, value: Any) -> float:
+        if not _is_number(value) or not least <= value <= most:
+            raise ConfigError(f"{name} is {value!r}: give {expected}")
+        return float(value)
+
+    return field(default=default, metadata={"check": check})
+
+
+def numbers(default: tuple[float, ...]) -> Any:
+    """Declare a setting that is a list of numbers of 0 or more, at least one; a text has commas between them."""
+
+    def check(name: str, value: Any) -> tuple[float, ...]:
+        try:
+            parts = [float(part) for part in value.split(",")] if isinstance(value, str) else value
+        except ValueError:
+            parts = None
+        parts = [parts] if _is_number(parts) else parts
+        if not isinstance(parts, (list, tuple)) or not parts or not all(_is_number(part) and part >= 0 for part in parts):
+            raise ConfigError(f"{name} is {value!r}: give numbers of 0 or more, such as {','.join(f'{part:g}' for part in default)}")
+        return tuple(map(float, parts))
+
+    return field(default=default, metadata={"check": check})
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def choice(default: str, known: Sequence[str]) -> Any:
+    """Declare a setting that is one of some names."""
+
+    def check(name: str, value: Any) -> str:
+        check_known(name, value, known)
+        return str(value)
+
+    return field(default=default, metadata={"check": check})
+
+
+def optional_whole(least: int) -> Any:
+    """Declare a setting that is a whole number, or None."""
+    inner: Check = whole(least, least).metadata["check"]
+
+    def check(name: str, value: Any) -> int | None:
+        return None if value is None else inner(name, value)
+
+    return field(default=None, metadata={"check": check})
+
+
+def check_known(name: str, value: Any, known: Sequence[str]) -> None:
+    """Refuse a value that is not one of the known names."""
+    if value not in known:
+        suggestion = nearest(value, known) if isinstance(value, str) else ""
+        raise ConfigError(f"{name} '{value}' is not known: give one of {', '.join(known)}{suggestion}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Base of all settings: every field is checked when an object is made."""
+
+    def __post_init__(self) -> None:
+        for one in dataclasses.fields(self):
+            object.__setattr__(self, one.name, one.metadata["check"](one.name, getattr(self, one.name)))
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """Return the names of the settings."""
+        return tuple(one.name for one in dataclasses.fields(cls))
+
+    @classmethod
+    def pick(cls, given: Mapping[str, Any]) -> Self:
+        """Make the settings from those of the given values that belong to them."""
+        return cls(**{name: given[name] for name in cls.names() if name in given})
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings(Settings):
+    """How a run is carried out; a result does not depend on `threads`."""
+
+    seed: int = whole(0, 0, 2**63 - 1)
+    """Seed of all random numbers."""
+    threads: int | None = optional_whole(1)
+    """Threads; None takes all cores."""
+    device: str = choice("cpu", ("cpu",))
+    """What computes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkSettings(Settings):
+    """What a model computes; each model has a class of its own beside it."""
+
+    @property
+    def title(self) -> str:
+        """Return the name that people know the model by."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainerSettings(Settings):
+    """What all trainers share: how long they learn, and how often that is judged."""
+
+    name: ClassVar[str]
+
+    epochs: int = whole(100, 0, 10**9)
+    """Times that training goes through all users."""
+    evaluate_every: int = whole(1, 1, 10**9)
+    """Epochs from one evaluation to the next; the last epoch is always evaluated."""
+    patience: int = whole(0, 0, 10**9)
+    """Stop after this many evaluations in a row without a better one; 0 never stops early."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserSGDSettings(TrainerSettings):
+    """The paper's trainer: one step of plain SGD per user and epoch."""
+
+    name: ClassVar[str] = "user-sgd"
+
+    learning_rate: float = number(0.01)
+    """Step of plain SGD."""
+    l2: float = number(0.001)
+    """The paper's lambda: weight of the penalty on every parameter."""
+
+
+TRAINERS: dict[str, type[TrainerSettings]] = {"user-sgd": UserSGDSettings}
+"""The settings of each trainer by its name."""
+PRESETS: dict[str, dict[str, Any]] = {"paper": {"trainer": "user-sgd"}}
+"""Named sets of network and trainer settings; the defaults above are the paper's."""
+
+
+class PresetOptions(TypedDict, total=False):
+    """What every model may be made with, for type checkers; the classes above hold the defaults."""
+
+    preset: str
+
+
+class TrainerOptions(PresetOptions, total=False):
+    """What a model that learns in epochs may be made with."""
+
+    trainer: str
+    epochs: int
+    evaluate_every: int
+    patience: int
+    learning_rate: float
+    l2: float

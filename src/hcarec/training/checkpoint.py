@@ -1,0 +1,128 @@
+"""Checkpoints: all that an interrupted run needs to go on as if nothing had happened.
+
+    checkpoint/checkpoint.json        where training stands, the log so far, the names of the others
+    checkpoint/state-*.safetensors    the trainer's state: parameters, optimizer, random numbers
+    checkpoint/best-*.safetensors     the parameters of the best epoch so far, where one is chosen
+
+checkpoint.json is put in place last and in one step: it always names files that are whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hcarec import atomic
+from hcarec.artefact import CHECKPOINT
+from hcarec.errors import ModelError
+from hcarec.ops.parameters import Theta
+from hcarec.training.trainer import TrainerState
+
+NAME, VERSION = "checkpoint.json", 2
+
+
+@dataclass
+class Checkpoint:
+    """The state of a run: what it is (`run`), where its trainer stands, what it has found.
+
+    `epoch` is the one that the trainer is in, `seconds` the wall-clock time of the run so far,
+    `epoch_seconds` the training time of this epoch.
+    """
+
+    run: dict[str, Any]
+    epoch: int = 0
+    trainer: TrainerState | None = None
+    seconds: float = 0.0
+    epoch_seconds: float = 0.0
+    best_theta: Theta | None = None
+    best: dict[str, dict[str, float]] = field(default_factory=dict)
+    chosen: int | None = None
+    """The epoch that `best_theta` is of."""
+    waited: int = 0
+    """Evaluations since the chosen epoch."""
+    log: list[dict[str, Any]] = field(default_factory=list)
+
+
+PLAIN = ("run", "epoch", "seconds", "epoch_seconds", "best", "chosen", "waited", "log")
+"""The fields that checkpoint.json holds itself."""
+
+
+def write(model_folder: Path, state: Checkpoint) -> None:
+    """Write a checkpoint; the one before is removed only when this one is whole."""
+    assert state.trainer is not None
+    folder = model_folder / CHECKPOINT
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {"state": _write_tensors(folder, f"state-{state.epoch}", state.trainer.tensors)}
+    if state.best_theta is not None:
+        files["best"] = _write_tensors(folder, f"best-{state.chosen}", state.best_theta)
+    content = {
+        "version": VERSION,
+        **{name: getattr(state, name) for name in PLAIN},
+        "trainer": state.trainer.values,
+        "files": files,
+    }
+    atomic.write_bytes(folder / NAME, json.dumps(content).encode())
+    for path in folder.iterdir():
+        if path.name not in (NAME, *(file["name"] for file in files.values())):
+            path.unlink()
+
+
+def read(model_folder: Path) -> Checkpoint | None:
+    """Read the checkpoint of a model folder, if there is one."""
+    folder = model_folder / CHECKPOINT
+    try:
+        content = json.loads((folder / NAME).read_text())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise ModelError(
+            f"'{folder / NAME}' cannot be read ({error}): remove {folder} and train again"
+        ) from None
+    if not isinstance(content, dict) or content.get("version") != VERSION:
+        found = content.get("version") if isinstance(content, dict) else None
+        raise ModelError(
+            f"'{folder}' has checkpoint version {found}, this hcarec reads {VERSION}:"
+            " finish the run with the version that began it, or train again into another folder"
+        )
+    try:
+        files, values = content["files"], content["trainer"]
+        state = TrainerState(dict(values), _read_tensors(folder, files["state"]))
+        best = _read_tensors(folder, files["best"]) if "best" in files else None
+        plain = {name: content[name] for name in PLAIN}
+        return Checkpoint(trainer=state, best_theta=best, **plain)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ModelError(
+            f"'{folder / NAME}' does not describe a checkpoint ({error}):"
+            f" remove {folder} and train again"
+        ) from None
+
+
+def _write_tensors(folder: Path, name: str, tensors: Theta) -> dict[str, str]:
+    from safetensors.numpy import save
+
+    content = save({letter: np.ascontiguousarray(array) for letter, array in tensors.items()})
+    digest = hashlib.sha256(content).hexdigest()
+    path = folder / f"{name}-{digest[:8]}.safetensors"
+    if not path.exists():
+        atomic.write_bytes(path, content)
+    return {"name": path.name, "sha256": digest}
+
+
+def _read_tensors(folder: Path, file: dict[str, str]) -> Theta:
+    from safetensors.numpy import load
+
+    path = folder / Path(file["name"]).name
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ModelError(
+            f"the checkpoint '{folder}' is not whole ({error.strerror}): remove it and train again"
+        ) from None
+    if hashlib.sha256(content).hexdigest() != file["sha256"]:
+        raise ModelError(f"'{path}' is damaged: remove {folder} and train again")
+    return {letter: np.array(array) for letter, array in load(content).items()}

@@ -1,0 +1,438 @@
+"""The loop: split, epochs, evaluation, selection, early stopping, checkpoints, the finished model.
+
+It knows nothing of how an epoch learns: that is a `Trainer`'s business.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Unpack
+
+import numpy as np
+
+from hcarec import artefact, topk
+from hcarec import protocol as protocols
+from hcarec.data.split import Part, Split, split
+from hcarec.errors import ConfigError, ModelError, ProtocolError
+from hcarec.evaluation import evaluate_part, finite
+from hcarec.metrics import KS
+from hcarec.models import Model, Options, make, read_config
+from hcarec.sequences import Sequences
+from hcarec.settings import RunSettings, check_known
+from hcarec.training import checkpoint, yardsticks
+from hcarec.training.callbacks import Callback
+from hcarec.training.checkpoint import Checkpoint
+from hcarec.training.interrupts import stop_flag
+from hcarec.training.resources import Plan, check_fits, plan
+from hcarec.training.trainer import Diverged, Trainer
+from hcarec.training.trainers import trainer_of
+
+SELECTIONS = ("validation", "best-epoch-on-test")
+MOST_K = 1000
+"""Largest k of a metric."""
+CHECKPOINT_SECONDS = 20.0
+"""Least seconds between two checkpoints, so that short epochs are not slowed down by the disk."""
+
+
+def train(
+    data: Sequences,
+    out: str | Path | None = None,
+    *,
+    model: str | None = None,
+    config: str | Path | None = None,
+    split: str = "ratio",
+    ratio: float = 0.8,
+    at: str | int | float | None = None,
+    selection: str = "validation",
+    hide_seen: bool = False,
+    seed: int = 0,
+    threads: int | None = None,
+    device: str = "cpu",
+    resume: bool = False,
+    epochs_from: str | Path | None = None,
+    callback: Callback | None = None,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    ks: Sequence[int] = KS,
+    compare: bool = True,
+    **settings: Unpack[Options],
+) -> Model:
+    """Train a model on the training part of `data`, choose an epoch, write it to `out` if given.
+
+    `model` is a name, hca-gru by default; `config` a TOML file or a model folder whose settings are
+    taken, under those given here. `split` none trains on everything, with no test; `epochs_from`
+    takes the number of epochs that an evaluated model chose. `hide_seen` makes it the model's rule
+    to leave out items of the history. `compare` measures the yardsticks, Markov and POP, too. The
+    returned model's `about` has metrics, protocol, selection, yardsticks; its "finished" is false
+    where Ctrl-C or a diverging loss ended the run early. `ks` are the k of the metrics.
+    """
+    check_known("selection", selection, SELECTIONS)
+    run = RunSettings(seed=seed, threads=threads, device=device)
+    if out is not None:
+        out = Path(os.path.realpath(out))
+        if data.about.get("path") and os.path.realpath(data.about["path"]) == str(out):
+            raise ConfigError(
+                f"'{out}' is the data set itself: give another folder for the model with -o"
+            )
+    given: dict[str, Any] = {"model": model or "hca-gru"}
+    if config is not None:
+        given |= read_config(config, model)
+    given |= settings
+    if epochs_from is not None:
+        given["epochs"] = chosen_epochs(Path(epochs_from))
+    rules = Rules(selection, hide_seen, _cutoffs(ks))
+    loop = Loop(make(**given), data, out, rules, run, callback or Callback(), checkpoint_seconds)
+    loop.divide(split, ratio, at)
+    return loop.go(resume, compare)
+
+
+def chosen_epochs(folder: Path) -> int:
+    """Return the number of epochs that an evaluated run chose."""
+    epoch = artefact.read_manifest(folder).get("selection", {}).get("epoch")
+    if not isinstance(epoch, int):
+        raise ModelError(
+            f"'{folder}' has not chosen an epoch:"
+            " --epochs-from needs a model trained with an evaluated split"
+        )
+    return epoch
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How a run is judged: what chooses the epoch, whether seen items are hidden, k of metrics."""
+
+    selection: str
+    hide_seen: bool
+    ks: tuple[int, ...]
+
+
+class Loop:
+    """One run of training, from the plan to the finished folder."""
+
+    def __init__(
+        self,
+        model: Model,
+        data: Sequences,
+        out: Path | None,
+        rules: Rules,
+        run: RunSettings,
+        callback: Callback,
+        checkpoint_seconds: float,
+    ) -> None:
+        self.model, self.data, self.out, self.run, self.callback = model, data, out, run, callback
+        self.selection, self.hide_seen, self.ks = rules.selection, rules.hide_seen, rules.ks
+        self.checkpoint_seconds = checkpoint_seconds
+        self.began = time.perf_counter()
+
+    # -- before ----------------------------------------------------------------------------------
+
+    def divide(self, how: str, ratio: float, at: Any) -> None:
+        """Split the data; a model that counts takes all that comes before the test."""
+        if how == "none":
+            self.selection = "none"
+        validating = self.selection == "validation"
+        self.parts: Split = split(self.data, how, ratio=ratio, at=at, validation=validating)
+        trains = self.model.config.trains
+        self.train_part: Part = self.parts.train if trains else self.parts.history
+        if len(self.train_part.items) == 0:
+            raise ConfigError(
+                f"the split '{how}' leaves no event to train on: give more data or another split"
+            )
+        wanted = self.parts.validated if validating else self.parts.evaluated
+        if how != "none" and not wanted.any():
+            raise ConfigError(
+                f"the split '{how}' leaves no user to {'validate' if validating else 'test'} with:"
+                " give longer histories, or --split none"
+            )
+        # What epochs are judged by: history, target, users.
+        self.judged: tuple[Part, Part, np.ndarray] | None = None
+        if self.parts.validation is not None:
+            self.judged = self.parts.train, self.parts.validation, self.parts.validated
+        elif self.selection == "best-epoch-on-test":
+            self.judged = self.parts.history, self.parts.test, self.parts.evaluated
+        usual = 10 if how == "leave-one-out" else 20
+        self.metric = f"ndcg@{usual if usual in self.ks else max(self.ks)}"
+        self.protocol = protocols.protocol(
+            self.data, self.parts.protocol, self.selection, self.hide_seen, self.ks
+        )
+
+    def identity(self) -> dict[str, Any]:
+        """Return what two runs must share for one to go on with the other; epochs may grow."""
+        config = json.loads(json.dumps(self.model.config.as_dict()))  # tuples as JSON has them
+        config.pop("epochs", None)
+        return {
+            "config": config,
+            "data": self.data.fingerprint,
+            "split": self.parts.protocol,
+            "selection": self.selection,
+            "seen": self.hide_seen,
+            "k": list(self.ks),
+            "seed": self.run.seed,
+        }
+
+    def _begin(self, resume: bool) -> Checkpoint:
+        """Return where to begin: at a checkpoint, or at the start."""
+        done = self.out is not None and (self.out / artefact.MANIFEST).exists()
+        if self.out is None or (done and not resume):
+            return Checkpoint(self.identity())
+        found = checkpoint.read(self.out)
+        if found is None:
+            return Checkpoint(self.identity())
+        if not resume:
+            raise ConfigError(
+                f"'{self.out}' holds an unfinished run (epoch {found.epoch}):"
+                " go on with --resume, or remove it first"
+            )
+        theirs, ours = found.run, self.identity()
+        began_by = theirs.get("config", {}).get("trainer")
+        if began_by != ours["config"].get("trainer"):
+            raise ConfigError(
+                f"--resume cannot go on: '{self.out}' holds a checkpoint of the trainer {began_by},"
+                f" this command trains with {ours['config'].get('trainer')};"
+                f" give --trainer {began_by}, or another -o"
+            )
+        try:
+            protocols.check_equal(theirs, ours, ("the checkpoint", "this command"))
+        except ProtocolError as error:
+            differs = str(error).partition(": ")[2].partition(";")[0]
+            raise ConfigError(
+                f"--resume cannot go on: {differs}; give the same settings, or another -o"
+            ) from None
+        return found
+
+    # -- the run ---------------------------------------------------------------------------------
+
+    def go(self, resume: bool, compare: bool) -> Model:
+        """Train to the end, or to Ctrl-C, and finish."""
+        if self.out is not None:
+            artefact.check_replaceable(self.out)
+        n_evaluated = int(self.parts.evaluated.sum())
+        planned = plan(self.model, self.train_part, self.data.n_items, n_evaluated)
+        check_fits(planned)
+        state = self._begin(resume)
+        self.callback.planned(planned, self.model.config, state.epoch or None)
+        items, offsets = np.asarray(self.train_part.items), np.asarray(self.train_part.offsets)
+        self.model.set_catalog(self.data, items)
+        with self.callback.busy(
+            "counting" if not self.model.config.trains else "drawing parameters"
+        ):
+            self.model.initialize(items, offsets, self.run.seed, self.run.threads)
+        finished = True
+        if self.model.config.trains:
+            trainer = trainer_of(self.model)(self.model, self.train_part, self.run)
+            if state.trainer is not None:
+                trainer.restore(state.trainer)
+            finished = self._learn(trainer, state)
+        return self._finish(state, finished, planned if compare else None)
+
+    def _learn(self, trainer: Trainer, state: Checkpoint) -> bool:
+        """Train until the end, Ctrl-C or a diverging loss; return whether the end was reached."""
+        with self.callback.busy(
+            "getting the compiled code ready (the first time this takes half a minute)"
+        ):
+            trainer.warm()
+            if self.parts.evaluated.any():
+                topk.warm()
+        try:
+            with stop_flag() as stop:
+                return self._epochs(trainer, state, stop)
+        except Diverged as error:
+            kept = "nothing was written"
+            if state.chosen is not None:
+                kept = f"the model of epoch {state.chosen} is kept"
+            self._finish(state, False, None)
+            text = str(error)
+            if error.user is not None:
+                text = text.replace(
+                    f"user {error.user}", f"user '{self.data.user_ids.text(error.user)}'"
+                )
+            raise ModelError(f"{text}; {kept}") from None
+
+    def _epochs(self, trainer: Trainer, state: Checkpoint, stop: threading.Event) -> bool:
+        """Train epoch by epoch; return whether the end was reached."""
+        events, epochs = len(self.train_part.items), self.model.config.epochs
+        saved = chunk_began = time.perf_counter()
+        first = trainer.progress.epoch + trainer.progress.complete
+        for number in range(first, epochs + 1):
+            if self._stops_early(state):
+                break
+            if number != state.epoch:
+                state.epoch, state.epoch_seconds = number, 0.0
+            for now in trainer.epoch(number):
+                state.epoch_seconds += time.perf_counter() - chunk_began
+                speed = events * now.position / now.size / max(state.epoch_seconds, 1e-9)
+                self.callback.chunk(now, speed)
+                if now.complete:
+                    self._end_of_epoch(trainer, state)
+                if stop.is_set() or time.perf_counter() - saved > self.checkpoint_seconds:
+                    self._save(trainer, state)
+                    saved = time.perf_counter()
+                if stop.is_set() and not (now.complete and number == epochs):
+                    return False
+                chunk_began = time.perf_counter()
+        self._save(trainer, state)
+        return True
+
+    def _stops_early(self, state: Checkpoint) -> bool:
+        assert self.model.config.training is not None
+        return 0 < self.model.config.training.patience <= state.waited
+
+    def _end_of_epoch(self, trainer: Trainer, state: Checkpoint) -> None:
+        """Judge an epoch where it is its turn, and log it."""
+        now, settings = trainer.progress, self.model.config.training
+        assert settings is not None
+        events = len(self.train_part.items)
+        record: dict[str, Any] = {
+            "epoch": now.epoch,
+            "loss": now.loss,
+            **now.sums,
+            "seconds": round(state.epoch_seconds, 4),
+            "events_per_second": round(events / max(state.epoch_seconds, 1e-9)),
+        }
+        self._take_parameters(trainer)
+        better: set[str] = set()
+        if self.judged is None:
+            self._choose(state, now.epoch)
+        elif now.epoch % settings.evaluate_every == 0 or now.epoch == settings.epochs:
+            began = time.perf_counter()
+            with self.callback.busy(f"epoch {now.epoch}: evaluating"):
+                metrics, users, _ = evaluate_part(
+                    self.model, *self.judged,
+                    hide_seen=self.hide_seen, threads=self.run.threads, ks=self.ks,
+                )  # fmt: skip
+            record["evaluation_seconds"] = round(time.perf_counter() - began, 4)
+            record["on"] = "validation" if self.selection == "validation" else "test"
+            record |= finite(metrics)
+            better = self._note_best(state, metrics, now.epoch)
+            self.callback.judged(now.epoch, users, better)
+        state.log.append(record)
+        self.callback.epoch(record, self.metric in better)
+
+    def _take_parameters(self, trainer: Trainer) -> None:
+        self.model.theta = trainer.parameters
+        self.model.parameters_changed()
+
+    def _note_best(self, state: Checkpoint, metrics: dict[str, float], epoch: int) -> set[str]:
+        """Remember each metric's best epoch, the first on ties; return the better metrics."""
+        better = {
+            name
+            for name, value in metrics.items()
+            if name not in state.best or value > state.best[name]["value"]
+        }
+        state.best |= {
+            name: {"value": metrics[name], "epoch": epoch} for name in metrics if name in better
+        }
+        if self.metric in better:
+            self._choose(state, epoch)
+        else:
+            state.waited += 1
+        return better
+
+    def _choose(self, state: Checkpoint, epoch: int) -> None:
+        """Keep the parameters of an epoch: the best so far, or the last where none is judged."""
+        state.best_theta = {letter: array.copy() for letter, array in self.model.theta.items()}
+        state.chosen, state.waited = epoch, 0
+
+    def _save(self, trainer: Trainer, state: Checkpoint) -> None:
+        if self.out is None:
+            return
+        now = time.perf_counter()
+        state.trainer, state.seconds, self.began = (
+            trainer.state(),
+            state.seconds + now - self.began,
+            now,
+        )
+        try:
+            checkpoint.write(self.out, state)
+        except OSError as error:
+            reason = error.strerror or error
+            raise ModelError(
+                f"cannot write a checkpoint to '{self.out}': {reason}; the one before is kept"
+            ) from None
+
+    # -- after -----------------------------------------------------------------------------------
+
+    def _finish(self, state: Checkpoint, finished: bool, planned: Plan | None) -> Model:
+        """Take the chosen epoch, evaluate it on the test part, and write the model.
+
+        A run stopped before its first choice has nothing to write. The yardsticks are measured
+        where there is a plan to hold them against.
+        """
+        model = self.model
+        if state.best_theta is not None:
+            model.theta = state.best_theta
+            model.parameters_changed()
+        begun_only = state.chosen is None and not finished
+        train, history = self.train_part, self.parts.history
+        model.complete((train.items, train.offsets), (history.items, history.offsets))
+        tested = self.parts.evaluated.any() and not begun_only
+        evaluation_began = time.perf_counter()
+        metrics = self._test() if tested else {}
+        now = time.perf_counter()
+        evaluated = sum(record.get("evaluation_seconds", 0.0) for record in state.log)
+        model.about = {
+            "data": {
+                "fingerprint": self.data.fingerprint,
+                "path": self.data.about.get("path"),
+                "name": self.data.about.get("source", {}).get("name"),
+            },
+            "protocol": self.protocol,
+            "protocol_fingerprint": protocols.fingerprint(self.protocol),
+            "selection": self._selection(state),
+            "metrics": metrics,
+            "seed": self.run.seed,
+            "finished": finished,
+            "training": {
+                "epochs": len(state.log),
+                "seconds": round(state.seconds + now - self.began, 3),
+                "training_seconds": round(sum(record["seconds"] for record in state.log), 3),
+                "evaluation_seconds": round(evaluated + now - evaluation_began, 3),
+                "events": len(train.items),
+            },
+        }
+        if tested and finished and planned is not None:
+            with self.callback.busy("measuring the yardsticks"):
+                model.about["yardsticks"] = yardsticks.measure(
+                    self.data, self.parts, model, planned.seconds, metric=self.metric,
+                    hide_seen=self.hide_seen, ks=self.ks, threads=self.run.threads,
+                )  # fmt: skip
+        if self.out is not None and not begun_only:
+            model.save(
+                self.out, "".join(json.dumps(record) + "\n" for record in state.log).encode()
+            )
+        return model
+
+    def _test(self) -> dict[str, Any]:
+        """Return the metrics of the test part."""
+        test = self.parts.history, self.parts.test, self.parts.evaluated
+        with self.callback.busy("evaluating on the test part"):
+            found, _, _ = evaluate_part(
+                self.model, *test,
+                hide_seen=self.hide_seen, exact=True, threads=self.run.threads, ks=self.ks,
+            )  # fmt: skip
+        return finite(found)
+
+    def _selection(self, state: Checkpoint) -> dict[str, Any]:
+        """Return how the epoch was chosen, and each metric's best."""
+        epoch = state.chosen if state.chosen is not None else state.epoch
+        selection: dict[str, Any] = {"kind": self.selection, "epoch": epoch}
+        if self.judged is not None and state.best:
+            part = "validation" if self.selection == "validation" else "test"
+            finite_best = {
+                name: entry for name, entry in state.best.items() if math.isfinite(entry["value"])
+            }
+            selection |= {"metric": self.metric, "on": part, "best": finite_best}
+        return selection
+
+
+def _cutoffs(ks: Sequence[int]) -> tuple[int, ...]:
+    """Check the places k that metrics are cut at."""
+    if not ks or not all(isinstance(k, int) and 1 <= k <= MOST_K for k in ks):
+        raise ConfigError(f"k is {list(ks)!r}: give whole numbers from 1 to {MOST_K:,}")
+    return tuple(sorted(set(ks)))

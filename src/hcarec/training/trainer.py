@@ -1,0 +1,104 @@
+"""`Trainer`: what learns during an epoch; the loop around it knows nothing of how."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from hcarec.errors import ModelError
+from hcarec.ops.parameters import Theta
+from hcarec.settings import RunSettings
+
+if TYPE_CHECKING:
+    from hcarec.data.split import Part
+    from hcarec.models import Model
+
+
+class Progress(NamedTuple):
+    """How far an epoch is: `position` of `size` users or batches, and sums over the epoch so far.
+
+    `loss` is summed over `targets`, the events that were predicted; `sums` has what a trainer adds
+    of its own, by name. Epochs count from 1; epoch 0 stands for a run that has not begun.
+    """
+
+    epoch: int = 0
+    position: int = 0
+    size: int = 0
+    targets: int = 0
+    loss: float = 0.0
+    sums: Mapping[str, float] = {}
+
+    @property
+    def complete(self) -> bool:
+        """Say whether the epoch is at its end."""
+        return self.position == self.size
+
+
+class TrainerState(NamedTuple):
+    """All that a trainer goes on from: plain `values` and `tensors`.
+
+    The tensors are the parameters by their letters, and what else the trainer has, such as
+    `optimizer.*` and `random.*`, by names with a dot.
+    """
+
+    values: dict[str, Any]
+    tensors: Theta
+
+
+class Cost(NamedTuple):
+    """What a trainer is expected to need: seconds an epoch, and bytes beside the parameters."""
+
+    seconds: float
+    memory: int
+
+
+class Trainer(ABC):
+    """Learns the parameters of a model from a training part, an epoch at a time.
+
+    The same part, settings and seed give the same bits, however often training is interrupted
+    between two progress reports and resumed from its state.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(self, model: Model, part: Part, run: RunSettings) -> None:
+        self.model, self.part, self.run = model, part, run
+        self.progress = Progress()
+        """Where training stands."""
+
+    @classmethod
+    @abstractmethod
+    def cost(cls, model: Model, part: Part, n_items: int) -> Cost:
+        """Estimate what an epoch over a training part needs."""
+
+    @property
+    @abstractmethod
+    def parameters(self) -> Theta:
+        """Return the parameters as they are now."""
+
+    @abstractmethod
+    def epoch(self, number: int) -> Iterator[Progress]:
+        """Run an epoch from where it stands to its end, yielding after every piece of it."""
+
+    @abstractmethod
+    def state(self) -> TrainerState:
+        """Return what a checkpoint holds."""
+
+    @abstractmethod
+    def restore(self, state: TrainerState) -> None:
+        """Go on from the state of a checkpoint."""
+
+    def warm(self) -> None:  # noqa: B027 - not every trainer compiles
+        """Compile what an epoch needs, or load it compiled."""
+
+
+class Diverged(ModelError):
+    """A loss that is not a number or far too large; `user` is an index in the data, where known."""
+
+    def __init__(self, epoch: int, where: str, advice: str, user: int | None = None) -> None:
+        super().__init__(
+            f"training diverged in epoch {epoch} at {where}:"
+            f" the loss is not finite or far too large; {advice}"
+        )
+        self.epoch, self.user = epoch, user

@@ -1,0 +1,170 @@
+"""Settings, presets and configuration files: each mistake is one line, and nothing is lost."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import typing
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+
+import hcarec
+from hcarec import Sequences, synthetic
+from hcarec.errors import ConfigError
+from hcarec.models import MODELS, Options, make, read_config
+from hcarec.settings import PRESETS, TRAINERS, TrainerOptions
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def data() -> Sequences:
+    return synthetic(users=60, items=40, mean_length=12)
+
+
+@pytest.fixture(scope="module")
+def stored(data: Sequences, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("config") / "data"
+    data.save(path)
+    return path
+
+
+def test_names_are_unique_so_that_settings_can_stand_side_by_side() -> None:
+    trainers = {name for trainer in TRAINERS.values() for name in trainer.names()}
+    for kind in MODELS.values():
+        assert not set(kind.Network.names()) & (
+            trainers | {"model", "preset", "trainer", "version"}
+        )
+
+
+def test_what_type_checkers_see_is_what_there_is() -> None:
+    """The typed options of every model have the names and types of its settings, and no others."""
+    for kind in MODELS.values():
+        settings = [kind.Network, *(TRAINERS[name] for name in kind.trainers)]
+        expected = {name: hint for one in settings for name, hint in hints(one).items()}
+        expected |= {"preset": str} | ({"trainer": str} if kind.trainers else {})
+        options = typing.get_type_hints(kind.__init__, localns=vars(hcarec.models))["settings"]
+        found = get_type_hints(typing.get_args(options)[0])
+        assert found.keys() == expected.keys(), kind.name
+        for name, hint in expected.items():
+            plain = (
+                "Sequence[float]" if hint == tuple[float, ...] else getattr(hint, "__name__", hint)
+            )
+            assert plain in str(found[name]) or found[name] == hint, (kind.name, name)
+    every = {name for kind in MODELS.values() for name in kind.setting_names()}
+    assert set(get_type_hints(Options)) == every
+    assert {"epochs", "learning_rate"} <= set(get_type_hints(TrainerOptions))
+
+
+def hints(settings: type) -> dict[str, Any]:
+    found = get_type_hints(settings)
+    return {one.name: found[one.name] for one in dataclasses.fields(settings)}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_preset_is_resolved_and_written_whole(name: str, data: Sequences, tmp_path: Path) -> None:
+    epochs = {"epochs": 1} if MODELS[name].trainers else {}
+    model = hcarec.train(data, tmp_path / "m", model=name, compare=False, **epochs)
+    config = json.loads((tmp_path / "m" / "model.json").read_text())["config"]
+    assert config.keys() - {"model"} >= MODELS[name].setting_names() - {"preset"}
+    again = make(**config)
+    assert again.config == model.config
+    assert set(PRESETS) == {"paper"}
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def test_a_file_gives_settings_and_what_is_given_goes_before_it(
+    data: Sequences, tmp_path: Path
+) -> None:
+    file = write(tmp_path / "c.toml", 'version = 1\nmodel = "gru"\nd = 7\nepochs = 2\nl2 = 0.5\n')
+    model = hcarec.train(data, config=file, epochs=1, compare=False)
+    config = model.config.as_dict()
+    assert (config["model"], config["d"], config["epochs"], config["l2"]) == ("gru", 7, 1, 0.5)
+
+
+def test_a_model_folder_is_a_configuration(data: Sequences, tmp_path: Path) -> None:
+    first = hcarec.train(data, tmp_path / "m", model="hca-gru", window_x=2, d=5, epochs=2, seed=3)
+    again = hcarec.train(data, config=tmp_path / "m", seed=3)
+    assert again.config == first.config
+    assert all((again.theta[name] == first.theta[name]).all() for name in first.theta)
+
+
+def test_lists_in_a_file(data: Sequences, tmp_path: Path) -> None:
+    file = write(
+        tmp_path / "c.toml", 'version = 1\nmodel = "markov"\nhistory_weights = [1, 0.25]\n'
+    )
+    assert hcarec.train(data, config=file).config.as_dict()["history_weights"] == (1.0, 0.25)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("d = 5", "has no version: begin it with version = 1"),
+        ("version = 2\nd = 5", "is of version 2, this hcarec reads configurations of version 1"),
+        ("version = 1\nd 5", "is not a TOML file"),
+        ("version = 1\ndd = 5", r"there is no setting 'dd' of gru: .*did you mean 'd'"),
+        ('version = 1\nd = "five"', "d is 'five': give a whole number of at least 1"),
+        ("version = 1\nd = 2.5", "d is 2.5: give a whole number"),
+        ("version = 1\nlearning_rate = true", "learning_rate is True: give a number"),
+        ('version = 1\npreset = "best"', "preset 'best' is not known: give one of paper"),
+        ('version = 1\ntrainer = "sgd"', "trainer 'sgd' is not known: give one of user-sgd"),
+        ("version = 1\n[network]\nd = 5", "there is no setting 'network' of gru"),
+        ('version = 1\nmodel = "bpr"', "is a configuration of bpr, but the model is gru"),
+        ('version = 1\nmodel = "grru"', "is a configuration of grru, but the model is gru"),
+    ],
+)
+def test_a_bad_file_is_one_line_and_changes_nothing(
+    text: str, says: str, stored: Path, tmp_path: Path, command: Command
+) -> None:
+    file = write(tmp_path / "c.toml", text)
+    out = tmp_path / "model"
+    hcarec.train(Sequences.open(stored), out, model="gru", d=3, epochs=1, compare=False)
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    with pytest.raises(ConfigError, match=says):
+        read_config(file, "gru")
+    code, printed, error = command("train", stored, "-o", out, "--model", "gru", "--config", file)
+    assert (code, printed) == (2, "")
+    assert error.startswith("hcarec: ") and error.count("\n") == 1
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("path", ["nothing.toml", "data"])
+def test_a_configuration_that_is_none(
+    path: str, stored: Path, tmp_path: Path, command: Command
+) -> None:
+    target = stored if path == "data" else tmp_path / path
+    code, _, error = command("train", stored, "-o", tmp_path / "m", "--config", target)
+    assert code == 2 and error.count("\n") == 1
+    assert ("is not there" if path == "nothing.toml" else "is not a model folder") in error
+    assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--set", "lr=0.1"), "there is no setting 'lr' of hca-gru"),
+        (("--set", "d=big"), "d is 'big': give a whole number"),
+        (("--model", "pop", "--epochs", "3"), "there is no setting 'epochs' of pop"),
+        (("--model", "markov", "--window-x", "3"), "there is no setting 'window_x' of markov"),
+        (("--model", "pop", "--trainer", "user-sgd"), "there is no setting 'trainer' of pop"),
+        (("--trainer", "adam"), "trainer 'adam' is not known: give one of user-sgd"),
+        (("--device", "cuda"), "device 'cuda' is not known: give one of cpu"),
+        (("--set", "patience=-1"), "patience is -1: give a whole number"),
+    ],
+)
+def test_settings_that_do_not_apply(
+    options: tuple[str, ...], says: str, stored: Path, tmp_path: Path, command: Command
+) -> None:
+    code, _, error = command("train", stored, "-o", tmp_path / "m", *options)
+    assert code == 2 and error.count("\n") == 1 and says in error, error
+    assert not (tmp_path / "m").exists()

@@ -1,0 +1,217 @@
+"""The loop around a trainer: it keeps whatever state a trainer has, and judges epochs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from hcarec import Sequences, load, settings, synthetic
+from hcarec.data.split import Part
+from hcarec.errors import ConfigError
+from hcarec.models import Model
+from hcarec.models.hca_gru import HCAGRU
+from hcarec.ops.parameters import Theta
+from hcarec.training import Callback, train, trainers
+from hcarec.training.trainer import Cost, Progress, Trainer, TrainerState
+
+SIZE = 5
+"""Steps of an epoch of the trainer below."""
+
+
+class NoisySettings(settings.TrainerSettings):
+    """A trainer that moves parameters at random."""
+
+    name: ClassVar[str] = "noisy"
+
+
+class Noisy(Trainer):
+    """Adds noise with momentum: it has a step, an optimizer and random numbers."""
+
+    name = "noisy"
+
+    def __init__(self, model: Model, part: Part, run: settings.RunSettings) -> None:
+        super().__init__(model, part, run)
+        self.theta = {name: array.copy() for name, array in model.theta.items()}
+        self.momentum = {name: np.zeros_like(array) for name, array in self.theta.items()}
+        self.random, self.step = np.random.default_rng(run.seed), 0
+
+    @classmethod
+    def cost(cls, model: Model, part: Part, n_items: int) -> Cost:
+        return Cost(0.0, 0)
+
+    @property
+    def parameters(self) -> Theta:
+        return {name: array.copy() for name, array in self.theta.items()}
+
+    def epoch(self, number: int) -> Iterator[Progress]:
+        if self.progress.epoch != number:
+            self.progress = Progress(number, 0, SIZE)
+        while not self.progress.complete:
+            for name, array in self.theta.items():
+                self.momentum[name] *= np.float32(0.9)
+                self.momentum[name] += self.random.standard_normal(array.shape, dtype=np.float32)
+                array += np.float32(0.01) * self.momentum[name]
+            self.step += 1
+            now = self.progress
+            self.progress = now._replace(
+                position=now.position + 1, targets=now.targets + 10, loss=now.loss + self.step
+            )
+            yield self.progress
+
+    def state(self) -> TrainerState:
+        values = {
+            "progress": self.progress._asdict(),
+            "step": self.step,
+            "random": self.random.bit_generator.state,
+        }
+        momentum = {f"optimizer.{name}": array for name, array in self.momentum.items()}
+        return TrainerState(values, self.theta | momentum)
+
+    def restore(self, state: TrainerState) -> None:
+        self.progress, self.step = Progress(**state.values["progress"]), state.values["step"]
+        self.random.bit_generator.state = state.values["random"]
+        self.theta = {name: state.tensors[name] for name in self.theta}
+        self.momentum = {name: state.tensors[f"optimizer.{name}"] for name in self.momentum}
+
+
+@pytest.fixture
+def noisy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the trainer known, as a new one would be."""
+    monkeypatch.setitem(settings.TRAINERS, "noisy", NoisySettings)
+    monkeypatch.setitem(trainers.TRAINERS, "noisy", Noisy)
+    monkeypatch.setattr(HCAGRU, "trainers", ("user-sgd", "noisy"))
+
+
+@pytest.fixture(scope="module")
+def data() -> Sequences:
+    return synthetic(users=80, items=40, mean_length=12, seed=6)
+
+
+class Stop(Callback):
+    """Ends a run at a step of an epoch, as a crash would."""
+
+    def __init__(self, epoch: int, position: int) -> None:
+        self.at = epoch, position
+
+    def chunk(self, now: Progress, events_per_second: float) -> None:
+        if (now.epoch, now.position) == self.at:
+            raise KeyboardInterrupt
+
+
+def log_of(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.usefixtures("noisy")
+@pytest.mark.parametrize("at", [(1, 1), (1, 5), (2, 3), (4, 5)])
+def test_a_trainer_with_optimizer_and_random_state_goes_on_bit_for_bit(
+    at: tuple[int, int], data: Sequences, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {
+        "model": "gru",
+        "trainer": "noisy",
+        "epochs": 4,
+        "d": 4,
+        "compare": False,
+    }
+    train(data, tmp_path / "whole", **options)
+    with pytest.raises(KeyboardInterrupt):
+        train(data, tmp_path / "cut", checkpoint_seconds=0, callback=Stop(*at), **options)
+    train(data, tmp_path / "cut", resume=True, **options)
+    whole, cut = (tmp_path / name / "model.safetensors" for name in ("whole", "cut"))
+    assert whole.read_bytes() == cut.read_bytes()
+    assert [record["loss"] for record in log_of(tmp_path / "cut")] == [15, 40, 65, 90]
+    assert load(tmp_path / "cut").config.as_dict()["trainer"] == "noisy"
+
+
+@pytest.mark.usefixtures("noisy")
+def test_a_checkpoint_of_the_other_trainer(data: Sequences, tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        train(
+            data,
+            tmp_path / "m",
+            model="gru",
+            trainer="noisy",
+            checkpoint_seconds=0,
+            callback=Stop(2, 2),
+        )
+    with pytest.raises(
+        ConfigError,
+        match=r"of the trainer noisy, this command trains with user-sgd; give --trainer noisy",
+    ):
+        train(data, tmp_path / "m", model="gru", resume=True)
+
+
+# -- when epochs are judged ------------------------------------------------------------------------
+
+
+def test_epochs_are_evaluated_every_n_and_at_the_end(data: Sequences, tmp_path: Path) -> None:
+    model = train(data, tmp_path / "m", model="gru", d=4, epochs=8, evaluate_every=3, compare=False)
+    judged = [record["epoch"] for record in log_of(tmp_path / "m") if "ndcg@20" in record]
+    assert judged == [3, 6, 8]
+    assert model.about["selection"]["epoch"] in judged
+    assert len(log_of(tmp_path / "m")) == 8
+
+
+@pytest.mark.usefixtures("noisy")
+def test_training_stops_early_where_nothing_gets_better(data: Sequences, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"model": "gru", "trainer": "noisy", "d": 4, "compare": False}
+    model = train(data, tmp_path / "m", epochs=60, patience=4, **options)
+    log, chosen = log_of(tmp_path / "m"), model.about["selection"]["epoch"]
+    assert model.about["finished"] and len(log) < 60
+    assert len(log) == chosen + 4
+    best = max(record["ndcg@20"] for record in log)
+    assert next(record["epoch"] for record in log if record["ndcg@20"] == best) == chosen
+    patient = train(data, epochs=len(log), **options)
+    assert all((patient.theta[name] == model.theta[name]).all() for name in model.theta)
+    again = train(data, tmp_path / "m", epochs=90, patience=4, resume=True, **options)
+    assert again.about["training"]["epochs"] == len(log)  # a run that stopped early has ended
+
+
+def test_patience_counts_on_after_an_interruption(data: Sequences, tmp_path: Path) -> None:
+    options: dict[str, Any] = {
+        "model": "gru",
+        "d": 4,
+        "epochs": 40,
+        "patience": 3,
+        "learning_rate": 0.05,
+        "compare": False,
+    }
+    whole = train(data, tmp_path / "whole", **options)
+    middle = whole.about["selection"]["epoch"] + 2
+    with pytest.raises(KeyboardInterrupt):
+        train(
+            data,
+            tmp_path / "cut",
+            checkpoint_seconds=0,
+            callback=Stop(middle, data.n_users),
+            **options,
+        )
+    cut = train(data, tmp_path / "cut", resume=True, **options)
+    assert cut.about["selection"] == whole.about["selection"]
+    assert cut.about["training"]["epochs"] == whole.about["training"]["epochs"] < 40
+
+
+# -- the clock -------------------------------------------------------------------------------------
+
+
+def test_the_time_is_that_of_the_clock(
+    data: Sequences, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clock that moves a second at every look tells what is counted."""
+    ticks = iter(range(10**6))
+    monkeypatch.setattr("hcarec.training.loop.time.perf_counter", lambda: float(next(ticks)))
+    model = train(
+        data, tmp_path / "m", model="gru", d=4, epochs=3, compare=False, checkpoint_seconds=1e9
+    )
+    looks = next(ticks)
+    done, log = model.about["training"], log_of(tmp_path / "m")
+    assert looks - 6 <= done["seconds"] <= looks
+    assert done["training_seconds"] == sum(record["seconds"] for record in log)
+    assert done["evaluation_seconds"] == sum(record["evaluation_seconds"] for record in log) + 1
+    assert done["seconds"] >= done["training_seconds"] + done["evaluation_seconds"]
