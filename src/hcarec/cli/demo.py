@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 DEFAULT = "online-retail"
 CONTENDERS: dict[str, dict[str, Any]] = {
     "pop": {},
+    "markov": {},
     "bpr": {"epochs": 40},
     "gru": {"epochs": 20},
     "hca-gru": {"epochs": 20, "window_x": 5, "window_h": 5},
@@ -96,6 +97,7 @@ class Demo:
 
         from hcarec.cli.demo_report import METRICS
         from hcarec.cli.train_view import span
+        from hcarec.training.yardsticks import words
 
         table = Table(box=None, padding=(0, 3, 0, 0))
         for heading in ("%", *METRICS, "epoch", "training", "events/s"):
@@ -113,6 +115,7 @@ class Demo:
         console().print(table)
         counts = model.about["protocol"]["split"]["counts"]
         console().print(f"{counts['users_evaluated']:,} users, {counts['test_items']:,} test items, the whole catalogue ranked; epochs chosen by validation")
+        console().print(words(model.config.title, model.about["metrics"], model.about["yardsticks"]))
         return models
 
     def _train(self, data: Sequences, name: str, words: str, **settings: Any) -> Model:

@@ -79,7 +79,7 @@ def _compared(models: Sequence[Model]) -> Section:
     note = f"Percent. {size}; epochs chosen by validation, one seed, few epochs."
     table = Table("Methods", ("method", *METRICS, "epoch"), rows, note)
     drawing = Figure("Side by side", "comparison", "", "Bars of Recall, MAP and NDCG at 20 for each method.")
-    return Section("Four methods compared", [table, drawing])
+    return Section("Methods compared", [table, drawing])
 
 
 def _recommended(user: str, best: Sequence[Recommendation], why: Explanation) -> Section:
