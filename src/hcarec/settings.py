@@ -75,6 +75,17 @@ def choice(default: str, known: Sequence[str]) -> Any:
     return field(default=default, metadata={"check": check})
 
 
+def flag(default: bool) -> Any:
+    """Declare a setting that is true or false."""
+
+    def check(name: str, value: Any) -> bool:
+        if not isinstance(value, bool):
+            raise ConfigError(f"{name} is {value!r}: give true or false")
+        return value
+
+    return field(default=default, metadata={"check": check})
+
+
 def optional_whole(least: int) -> Any:
     """Declare a setting that is a whole number, or None."""
     inner: Check = whole(least, least).metadata["check"]
@@ -146,6 +157,11 @@ class TrainerSettings(Settings):
     patience: int = whole(0, 0, 10**9)
     """Stop after this many evaluations in a row without a better one; 0 never stops early."""
 
+    @property
+    def depends_on_epochs(self) -> bool:
+        """Say whether an epoch depends on how many there will be, so that their number cannot grow later."""
+        return False
+
 
 @dataclass(frozen=True, kw_only=True)
 class UserSGDSettings(TrainerSettings):
@@ -159,7 +175,52 @@ class UserSGDSettings(TrainerSettings):
     """The paper's lambda: weight of the penalty on every parameter."""
 
 
-TRAINERS: dict[str, type[TrainerSettings]] = {"user-sgd": UserSGDSettings}
+LOSSES = ("auto", "cross-entropy", "sampled-softmax", "bpr-max", "bce")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MinibatchSettings(TrainerSettings):
+    """Training as it is done today: mini-batches, AdamW, averaged weights."""
+
+    name: ClassVar[str] = "minibatch"
+
+    patience: int = whole(10, 0, 10**9)
+    """Stop after this many evaluations in a row without a better one; 0 never stops early."""
+    batches: str = choice("sequences", ("sequences", "prefixes", "positions"))
+    """What a batch is made of: whole sequences, each prefix as a sample of its own, or a few random positions of many users."""
+    batch_size: int = whole(128, 1, 10**6)
+    """Sequences or samples in a batch."""
+    length: int = whole(200, 1, 100_000)
+    """Most events of a sample; longer sequences are cut into pieces."""
+    positions: int = whole(4, 1, 100_000)
+    """Positions of a sample that are trained on, where batches are made of positions."""
+    loss: str = choice("auto", LOSSES)
+    """What is minimized; auto is cross-entropy over the whole catalog, or sampled-softmax where that is too large."""
+    negatives: int = whole(2048, 1, 10**7)
+    """Items that a batch shares as negatives, for the losses other than cross-entropy."""
+    sampling: str = choice("popularity", ("uniform", "popularity"))
+    """How negatives are drawn; sampled-softmax corrects for it (logQ)."""
+    learning_rate: float = number(0.001)
+    """Step of AdamW."""
+    weight_decay: float = number(0.01)
+    """Weight decay of AdamW on matrices and item vectors."""
+    warmup: int = whole(200, 0, 10**9)
+    """Steps over which the learning rate rises from zero."""
+    decay: str = choice("none", ("none", "linear", "cosine"))
+    """How the learning rate falls to zero towards the last epoch."""
+    clip: float = number(5.0)
+    """Greatest norm of a step's gradient; 0 leaves it as it is."""
+    ema: float = number(0.999, 0.0, 1.0)
+    """Weight of the past in the averaged parameters, which are those that are evaluated and kept; 0 keeps the last ones."""
+    precision: str = choice("float32", ("float32", "bfloat16"))
+    """Arithmetic of matrix products; bfloat16 is for GPUs."""
+
+    @property
+    def depends_on_epochs(self) -> bool:
+        return self.decay != "none"
+
+
+TRAINERS: dict[str, type[TrainerSettings]] = {one.name: one for one in (UserSGDSettings, MinibatchSettings)}
 """The settings of each trainer by its name."""
 PRESETS: dict[str, dict[str, Any]] = {"paper": {"trainer": "user-sgd"}}
 """Named sets of network and trainer settings; the defaults above are the paper's."""
@@ -180,3 +241,16 @@ class TrainerOptions(PresetOptions, total=False):
     patience: int
     learning_rate: float
     l2: float
+    batches: str
+    batch_size: int
+    length: int
+    positions: int
+    loss: str
+    negatives: int
+    sampling: str
+    weight_decay: float
+    warmup: int
+    decay: str
+    clip: float
+    ema: float
+    precision: str

@@ -11,7 +11,7 @@ import numpy as np
 from hcarec.models.base import Model
 from hcarec.ops.layout import Packed, pack
 from hcarec.ops.parameters import State, Trained, initialise, shapes
-from hcarec.settings import NetworkSettings, TrainerOptions, UserSGDSettings, whole
+from hcarec.settings import NetworkSettings, TrainerOptions, UserSGDSettings, choice, flag, number, whole
 from hcarec.topk import Queries
 
 EXPLAINED = 5
@@ -28,6 +28,34 @@ class HCAGRUSettings(NetworkSettings):
     """Hidden states that the attention on the hidden state looks at; 1 turns the level off."""
     d: int = whole(20, 1, 65536)
     """Size of item and hidden vectors."""
+    fusion: str = choice("paper", ("paper", "residual"))
+    """How the contextual hidden state joins the hidden state: tanh(E h + F h_c), or h + F h_c."""
+    padding: str = choice("zero", ("zero", "masked"))
+    """What stands before the start of a sequence: the paper's zero rows, which keep their share of the attention, or nothing."""
+    attention_x: str = choice("additive", ("additive", "dot"))
+    """How inputs are scored: each by itself, as in the paper, or by a product with the current one."""
+    attention_h: str = choice("additive", ("additive", "dot"))
+    """How hidden states are scored."""
+    blocks: int = whole(0, 0, 16)
+    """Layers of a cell inside a block (residual from its input, LayerNorm, FFN); 0 is the bare cell."""
+    ffn: int = whole(4, 1, 64)
+    """Width of a block's FFN in multiples of d."""
+    item_norm: bool = flag(False)
+    """LayerNorm on item vectors."""
+    output_norm: bool = flag(False)
+    """LayerNorm on outputs."""
+    scores: str = choice("dot", ("dot", "cosine"))
+    """Product of output and item vector, or of their directions times a learned temperature."""
+    copy_window: int = whole(0, 0, 1000)
+    """Last events whose items the copy term raises; 0 turns it off."""
+    input_dropout: float = number(0.0, 0.0, 0.99)
+    """Share of the inputs that is dropped in training."""
+    hidden_dropout: float = number(0.0, 0.0, 0.99)
+    """Share that is dropped inside a block."""
+    output_dropout: float = number(0.0, 0.0, 0.99)
+    """Share of the outputs that is dropped."""
+    initial: str = choice("paper", ("paper", "scaled"))
+    """First values: the paper's, or scaled to the size of each matrix, with both levels at zero effect."""
 
     @property
     def title(self) -> str:
@@ -41,6 +69,20 @@ class HCAGRUOptions(TrainerOptions, total=False):
     window_x: int
     window_h: int
     d: int
+    fusion: str
+    padding: str
+    attention_x: str
+    attention_h: str
+    blocks: int
+    ffn: int
+    item_norm: bool
+    output_norm: bool
+    scores: str
+    copy_window: int
+    input_dropout: float
+    hidden_dropout: float
+    output_dropout: float
+    initial: str
 
 
 class HCAGRU(Model):

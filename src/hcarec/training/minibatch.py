@@ -1,0 +1,165 @@
+"""Training by mini-batches, as it is done today: AdamW, a schedule, averaged weights, the whole catalog as negatives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hcarec.data.split import Part
+from hcarec.errors import ModelError
+from hcarec.models import Model
+from hcarec.ops.loss import losses
+from hcarec.ops.parameters import Theta
+from hcarec.settings import MinibatchSettings, RunSettings
+from hcarec.training.batches import Batch, Batches
+from hcarec.training.trainer import Cost, Diverged, Progress, Trainer, TrainerState
+
+REPORT = 16
+"""Batches between two reports of progress, where checkpoints may be written."""
+BOUND = 1e4
+"""A mean loss above this has diverged."""
+ADVICE = "try a smaller learning rate (--set learning_rate=..), more warm-up (--set warmup=..) or --set clip=1"
+MOMENTS = ("exp_avg", "exp_avg_sq")
+"""What AdamW remembers of every parameter."""
+
+
+class Minibatch(Trainer):
+    """Learns a model's differentiable network.
+
+    Batches, dropout and negatives are pure functions of seed, epoch and step, so that parameters,
+    moments, averages and the position are the whole state.
+    """
+
+    name = "minibatch"
+
+    def __init__(self, model: Model, part: Part, run: RunSettings) -> None:
+        super().__init__(model, part, run)
+        assert isinstance(model.config.training, MinibatchSettings)
+        self.settings: MinibatchSettings = model.config.training
+        self.device = torch.device(run.device)
+        if run.threads is not None:
+            torch.set_num_threads(run.threads)
+        self.network = model.differentiable().to(self.device)
+        self.named: dict[str, Tensor] = self.network.named()
+        self.optimizer = torch.optim.AdamW(self._groups(), lr=self.settings.learning_rate, fused=True)
+        self.averages = {name: value.detach().clone() for name, value in self.named.items()} if self.settings.ema else {}
+        self.loss = losses.make(self.settings, model.item_events, self.device)
+        self.step = 0
+
+    def _groups(self) -> list[dict[str, Any]]:
+        """Return the parameters by whether they decay: matrices do, biases, gains and scalars do not."""
+        decays = [value for value in self.named.values() if value.ndim > 1 and value.shape[0] > 2]
+        others = [value for value in self.named.values() if not (value.ndim > 1 and value.shape[0] > 2)]
+        return [{"params": decays, "weight_decay": self.settings.weight_decay}, {"params": others, "weight_decay": 0.0}]
+
+    # -- learning --------------------------------------------------------------------------------
+
+    def epoch(self, number: int) -> Iterator[Progress]:
+        one = self.settings
+        batches = Batches(self.part, one.batches, one.batch_size, one.length, one.positions, self.run.seed, number)
+        if self.progress.epoch != number:
+            self.progress = Progress(number, 0, len(batches))
+        self.network.train()
+        while not self.progress.complete:
+            now, loss, targets = self.progress, torch.zeros((), device=self.device), 0
+            last = min(now.position + REPORT, len(batches))
+            for place in range(now.position, last):
+                batch = batches[place]
+                loss += self._learn(batch, one.epochs * len(batches)) * len(batch.targets)
+                targets += len(batch.targets)
+            mean = float(loss) / max(targets, 1)
+            if not mean <= BOUND:
+                raise Diverged(number, f"batch {last} of {len(batches)}", ADVICE)
+            self.progress = now._replace(position=last, targets=now.targets + targets, loss=now.loss + float(loss))
+            yield self.progress
+
+    def _learn(self, batch: Batch, total: int) -> Tensor:
+        """Take one step and return the mean loss."""
+        torch.manual_seed((self.run.seed * 0x9E3779B97F4A7C15 + self.step) % 2**63)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.settings.learning_rate * rate(self.settings, self.step, total)
+        items, lengths, rows, steps, targets = (torch.from_numpy(array).to(self.device) for array in batch)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bfloat16"):
+            outputs = self.network(items, lengths)[rows, steps]
+            corrections = self.network.corrections(items, lengths, rows, steps, outputs)
+            loss = self.loss(self.network.queries(outputs), self.network.item_vectors(), targets, corrections)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        if self.settings.clip:
+            torch.nn.utils.clip_grad_norm_(list(self.named.values()), self.settings.clip)
+        self.optimizer.step()
+        self.step += 1
+        self._average()
+        return loss.detach()
+
+    @torch.no_grad()
+    def _average(self) -> None:
+        """Move the averaged parameters; early on they forget sooner, so that the first values do not linger."""
+        if self.averages:
+            keep = min(self.settings.ema, (1 + self.step) / (10 + self.step))
+            names = list(self.averages)
+            torch._foreach_lerp_([self.averages[name] for name in names], [self.named[name] for name in names], 1 - keep)
+
+    # -- state -----------------------------------------------------------------------------------
+
+    @property
+    def parameters(self) -> Theta:
+        return _arrays(self.averages or self.named)
+
+    def state(self) -> TrainerState:
+        tensors = _arrays(self.named) | {f"ema.{name}": array for name, array in _arrays(self.averages).items()}
+        for name, value in self.named.items():
+            remembered = self.optimizer.state.get(value, {})
+            tensors |= {f"optimizer.{name}.{moment}": _array(remembered[moment]) for moment in MOMENTS if moment in remembered}
+        return TrainerState({"progress": self.progress._asdict(), "step": self.step}, tensors)
+
+    @torch.no_grad()
+    def restore(self, state: TrainerState) -> None:
+        try:
+            self.progress, self.step = Progress(**state.values["progress"]), int(state.values["step"])
+            for name, value in self.named.items():
+                self._take(value, state.tensors[name])
+                if self.averages:
+                    self._take(self.averages[name], state.tensors[f"ema.{name}"])
+                if self.step:
+                    moments = {moment: torch.zeros_like(value) for moment in MOMENTS}
+                    for moment, tensor in moments.items():
+                        self._take(tensor, state.tensors[f"optimizer.{name}.{moment}"])
+                    self.optimizer.state[value] = {"step": torch.tensor(float(self.step)), **moments}
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise ModelError(f"the checkpoint does not fit this network ({error}): remove it and train again") from None
+
+    @staticmethod
+    def _take(target: Tensor, array: np.ndarray) -> None:
+        if tuple(array.shape) != tuple(target.shape):
+            raise ValueError(f"a tensor of shape {array.shape} where {tuple(target.shape)} is expected")
+        target.copy_(torch.from_numpy(np.ascontiguousarray(array)))
+
+    # -- before ----------------------------------------------------------------------------------
+
+    @classmethod
+    def cost(cls, model: Model, part: Part, n_items: int) -> Cost:
+        raise NotImplementedError
+
+
+def rate(settings: MinibatchSettings, step: int, total: int) -> float:
+    """Return the share of the learning rate at a step: a rise, then 1 or a fall to zero at `total`."""
+    rising = (step + 1) / settings.warmup if step < settings.warmup else 1.0
+    if settings.decay == "none":
+        return rising
+    done = min(1.0, max(0, step - settings.warmup) / max(1, total - settings.warmup))
+    return rising * (1 - done if settings.decay == "linear" else 0.5 * (1 + math.cos(math.pi * done)))
+
+
+def _array(tensor: Tensor) -> np.ndarray:
+    array: np.ndarray = tensor.detach().float().cpu().numpy()
+    return array.copy()
+
+
+def _arrays(tensors: dict[str, Tensor]) -> Theta:
+    return {name: _array(tensor) for name, tensor in tensors.items()}
