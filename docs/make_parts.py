@@ -9,9 +9,12 @@ python docs/make_parts.py [--check]
 from __future__ import annotations
 
 import ast
+import dataclasses
+import inspect
 import json
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import mean
@@ -211,6 +214,38 @@ def modules() -> str:
     return table(("file or folder", "what it is"), rows, 2)
 
 
+def settings() -> str:
+    """List all settings: those of each model, of each trainer and of a run, with the text that stands under each."""
+    from hcarec.models import MODELS
+    from hcarec.settings import TRAINERS, RunSettings, TrainerSettings
+
+    rows = [row for name, kind in MODELS.items() for row in _settings(f"`{name}`", kind.Network)]
+    rows += _settings("every trainer", TrainerSettings)
+    shared = TrainerSettings.names()
+    for name, kind in TRAINERS.items():
+        rows += [row for row in _settings(f"`{name}`", kind) if row[1].strip("`") not in shared]
+    return table(("of", "setting", "default", "what it is"), rows + _settings("a run", RunSettings), 4)
+
+
+def _settings(of: str, kind: type) -> list[tuple[str, str, str, str]]:
+    """Return a row for each setting of a class; one without a text cannot be changed and is left out."""
+    texts: dict[str, str | None] = {}
+    for base in kind.__mro__[:-1]:
+        body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0].body  # type: ignore[attr-defined]
+        for line, after in zip(body, [*body[1:], None], strict=True):
+            if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
+                said = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+                texts.setdefault(line.target.id, str(after.value.value) if said else None)  # type: ignore[union-attr]
+    found = [(one.name, _default(one.default), texts.get(one.name)) for one in dataclasses.fields(kind)]
+    return [(of, f"`{name}`", default, text) for name, default, text in found if text is not None]
+
+
+def _default(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ",".join(f"{one:g}" for one in value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "results": results,
     "widths": widths,
@@ -220,6 +255,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "agreement": agreement,
     "example": example,
     "modules": modules,
+    "settings": settings,
 }
 
 if __name__ == "__main__":

@@ -126,9 +126,36 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+def configuration_files(page: Path) -> list[tuple[Path, str]]:
+    """Return the configuration files of a page, relative to where its examples run: each begins with its name."""
+    return [(Path(name), content) for content, name in re.findall(r"```toml\n(# (\w+\.toml)\n.*?)```", page.read_text(), flags=re.DOTALL)]
+
+
+def test_configuration_files_are_ones_that_the_examples_use() -> None:
+    found = {page.name: [str(file) for file, _ in configuration_files(page)] for page in PAGES}
+    assert found["training.md"] == ["gru.toml"]
+    for page in PAGES:
+        assert page.read_text().count("```toml\n") == len(found[page.name]), f"{page.name}: begin a TOML example with its name, such as # gru.toml"
+        for file in found[page.name]:
+            assert f'config="{file}"' in page.read_text(), f"{page.name}: no example reads {file}"
+
+
+def test_every_tensor_is_documented() -> None:
+    from hcarec.models import MODELS
+
+    notation = (REPOSITORY / "docs" / "notation.md").read_text()
+    others = (REPOSITORY / "docs" / "network.md").read_text().partition("## Tensors of the other models\n")[2]
+    for name, kind in MODELS.items():
+        for tensor in kind().shapes(7, 5):
+            documented = f"`{tensor}`" in notation if name in ("gru", "hca-gru") else f"| `{tensor}` |" in others
+            assert documented, f"{name}: {tensor} is in no table"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 def test_python_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    for file, content in configuration_files(page):
+        file.write_text(content)
     scope: dict[str, Any] = {}
     for example in re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL):
         exec(compile(example, page.name, "exec"), scope)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hcarec import BPR, HCAGRU, load, recommend, synthetic
+from hcarec import BPR, HCAGRU, load, recommend, synthetic, train
 from hcarec.models import Model
 from http_server import Running
 from load_clients import Connection
@@ -29,10 +29,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made, data = tmp_path_factory.mktemp("models"), synthetic(users=80, items=600, mean_length=10)
     HCAGRU(d=10, window_x=3, window_h=2).fit(data, epochs=1, seed=1).save(made / "hca-gru")
     BPR(d=10).fit(data, epochs=1, seed=2).save(made / "bpr")
+    for name in ("markov", "item-knn"):  # whose own rule is to hide seen items
+        train(data, made / name, model=name, hide_seen=True, compare=False)
     return made
 
 
-@pytest.fixture(scope="module", params=["hca-gru", "bpr"])
+@pytest.fixture(scope="module", params=["hca-gru", "bpr", "markov", "item-knn"])
 def served(request: pytest.FixtureRequest, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Model, Running]]:
     path = folder / request.param
     with Running(path, tmp_path_factory.mktemp("store") / "store.sqlite", gather_ms=10, max_wait_s=60) as running:
@@ -41,7 +43,9 @@ def served(request: pytest.FixtureRequest, folder: Path, tmp_path_factory: pytes
 
 HISTORY = st.lists(st.sampled_from(ITEMS) | st.sampled_from([*ITEMS[:5], "unknown", "a,b", 'q"[', "é"]), max_size=30)
 LISTED = st.none() | st.lists(st.sampled_from(ITEMS), min_size=1, max_size=20, unique=True)
-ASK = st.fixed_dictionaries({"history": HISTORY, "k": st.sampled_from([1, 5, 20, 101, 1000]), "hide_seen": st.booleans(), "allow": LISTED, "deny": LISTED})
+ASK = st.fixed_dictionaries(
+    {"history": HISTORY, "k": st.sampled_from([1, 5, 20, 101, 1000]), "hide_seen": st.sampled_from([None, False, True])} | {"allow": LISTED, "deny": LISTED}
+)
 
 
 def pairs(found: list[Any]) -> list[tuple[str, bytes]]:
@@ -56,7 +60,7 @@ def by_python(model: Model, ask: dict[str, Any]) -> list[tuple[str, bytes]]:
 
 def by_command(command: Command, path: Path, ask: dict[str, Any]) -> list[tuple[str, bytes]]:
     rules = [word for name in ("allow", "deny") if ask[name] is not None for word in (f"--{name}", json.dumps(ask[name]))]
-    rules += ["--hide-seen"] if ask["hide_seen"] else []
+    rules += {None: [], False: ["--keep-seen"], True: ["--hide-seen"]}[ask["hide_seen"]]
     code, out, err = command("recommend", path, "--history", json.dumps(ask["history"]), "-k", str(ask["k"]), "--json", "-", *rules)
     assert code == 0, err
     return pairs(json.loads(out))

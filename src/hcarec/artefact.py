@@ -161,7 +161,11 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise ModelError(f"'{folder}' has model schema {manifest.get('schema')}, this hcarec reads up to {SCHEMA}: update hcarec or train again")
     if not isinstance(manifest.get("files"), dict) or not {TENSORS, ITEMS} <= set(manifest["files"]) <= {TENSORS, ITEMS, USERS, LOG}:
         raise ModelError(f"'{folder / MANIFEST}' does not list the files of a model: it is damaged or foreign, train again")
-    for name in ("config", "integer_ids", *(name for name in ("data", "protocol", "selection", "metrics", "training", "yardsticks") if name in manifest)):
+    for name in (
+        "config",
+        "integer_ids",
+        *(name for name in ("data", "protocol", "selection", "metrics", "training", "yardsticks", "evaluated") if name in manifest),
+    ):
         if not isinstance(manifest.get(name), dict):
             raise ModelError(f"'{folder / MANIFEST}': {name} is not an object: it is damaged or foreign, train again")
     if "protocol" in manifest and not isinstance(manifest["protocol"].get("split"), dict):

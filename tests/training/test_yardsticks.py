@@ -113,3 +113,27 @@ def test_what_does_not_fit_into_memory_is_skipped_and_said(
     reason = yardsticks._too_much(hcarec.Markov(), data, hcarec.split(data), 1.0)
     assert reason is not None and reason.startswith("it needs about") and "are free" in reason
     assert yardsticks._too_much(hcarec.Pop(), data, hcarec.split(data), 1.0) is None
+
+
+def test_after_several_runs_the_line_is_about_their_mean(
+    stored: Path, tmp_path: Path, command: Command
+) -> None:
+    code, out, _ = command(
+        "train", stored, "-o", tmp_path / "m", "--model", "gru", "--epochs", "1", "--runs", "2"
+    )
+    assert code == 0
+    seeds = [json.loads((tmp_path / "m" / f"seed-{n}" / "model.json").read_text()) for n in (0, 1)]
+    mean = sum(seed["metrics"]["ndcg@20"] for seed in seeds) / 2
+    last = " ".join(out.split())
+    assert f"NDCG@20 in %: GRU {100 * mean:.3f}, Markov" in last and last.endswith(
+        "which only counts"
+    )
+
+
+def test_a_foreign_model_json_does_no_harm() -> None:
+    for found in (
+        {},
+        {"metric": 3, "models": [], "skipped": 1},
+        {"metric": "ndcg@20", "models": {"POP": 5}},
+    ):
+        assert words("GRU", {"ndcg@20": 0.2}, found) == ""

@@ -190,6 +190,12 @@ def show_runs(outcomes: list[dict[str, Any]], out: Path) -> None:
     shown.print(f"{outcomes[0]['model']}, {len(outcomes)} runs", style="bold")
     shown.print(table)
     shown.print(f"written to {out}/seed-*")
+    if outcomes and "yardsticks" in outcomes[0]:
+        from hcarec.training.yardsticks import words
+
+        metric = outcomes[0]["yardsticks"]["metric"]
+        mean = sum(outcome["metrics"][metric] for outcome in outcomes) / len(outcomes)
+        shown.print(words(outcomes[0]["model"], {metric: mean}, outcomes[0]["yardsticks"]), markup=False)
 
 
 def _tensorboard(folder: Path) -> Any:

@@ -26,7 +26,7 @@ class ItemKNNSettings(NetworkSettings):
     history: int = whole(20, 1, 1000)
     """Last events of a user that are read; a user's state holds as many items."""
     decay: float = number(0.8, 0.0, 1.0)
-    """What an event counts against the one after it."""
+    """Weight of an event relative to the one after it."""
     user_items: int = whole(1000, 2, 100_000)
     """Latest distinct items of a user that count: the cost of a user is the square of their number."""
 

@@ -22,9 +22,9 @@ class MarkovSettings(NetworkSettings):
     """How steps are counted, and how the counts are read."""
 
     distance_weights: tuple[float, ...] = numbers((1.0, 0.5, 0.3))
-    """What it counts that an item comes right after another, two events after it, and so on."""
+    """Weight of a step from an item to the one right after it, to the second one after it, and so on."""
     history_weights: tuple[float, ...] = numbers((1.0, 0.5, 0.3, 0.2, 0.1))
-    """What the last event of a history counts, the one before it, and so on; a user's state holds as many items."""
+    """Weight of the last event of a history, of the one before it, and so on; a user's state holds as many items."""
 
     @property
     def title(self) -> str:

@@ -36,7 +36,7 @@ class Trained(NamedTuple):
     without_negative: int
     """Users who have the whole catalogue and so gave no step."""
     bad_position: int
-    """Position in `order` of the user whose loss was not finite or ran away, or -1; its update was not applied."""
+    """Position in `order` of the user whose loss was not finite or far too large, or -1; its update was not applied."""
     bad_step: int
     """The first such step of that user, from 1, or -1."""
 

@@ -46,7 +46,7 @@ class Recommended(Struct):
 
 
 class Similar(Struct):
-    """Items by the cosine of their vectors."""
+    """The items most like one, best first, as the model sees it."""
 
     items: list[Item]
 

@@ -39,6 +39,8 @@ def check(ask: Ask) -> None:
 def understand(ask: Ask, known: Known) -> Asked:
     """Return what is to be ranked for an ask."""
     serving, person = known
+    if ask.variety > 0 and not serving.model.compares_items:
+        raise ConfigError(f"variety is {ask.variety}, but {serving.model.config.title} has no item vectors to tell items apart by: leave variety out")
     history, visit = serving.known(ask.history or ()), serving.known(ask.visit)
     log = NOTHING if (whole := person.items) is None else whole
     tail = person.latest

@@ -68,7 +68,9 @@ def _free(name: str, taken: Collection[str]) -> str:
 
 def _card(name: str, serving: Serving, served: bool) -> ModelCard:
     model = serving.model
-    parts = {part: _public(model.about.get(part) or {}) for part in ("data", "protocol", "metrics", "yardsticks")}
+    evaluated = model.about.get("evaluated") or model.about  # a model trained on everything shows the figures of the run before
+    parts = {part: _public(model.about.get(part) or {}) for part in ("data", "protocol")}
+    parts |= {part: _public(evaluated.get(part) or {}) for part in ("metrics", "yardsticks")}
     config = _public(model.config.as_dict())
     return ModelCard(name, serving.name, model.config.title, served, len(model.item_ids), model.has_attention, model.hide_seen, config, **parts)
 

@@ -99,7 +99,7 @@ OPERATIONS = (
         "read",
         answers.Similar,
         query=schemas.SimilarQuery,
-        refuses={404: "The item is not in the model's catalogue.", 422: "The id has too many bytes, or the model has no vectors of items.", 503: _STORE},
+        refuses={404: "The item is not in the model's catalogue.", 422: "The id has too many bytes, or the model cannot compare items.", 503: _STORE},
     ),
     Operation("models", "GET", "/v1/models", "Describe the models that can be named.", "read", answers.Models),
     Operation(

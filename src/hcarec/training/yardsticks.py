@@ -65,10 +65,13 @@ def _too_much(yardstick: Model, data: Sequences, parts: Split, run_seconds: floa
 
 def words(title: str, metrics: Mapping[str, Any], yardsticks: Mapping[str, Any]) -> str:
     """Compare a model with its yardsticks in one line, and say plainly where it does not win."""
-    metric, models = str(yardsticks.get("metric")), yardsticks.get("models") or {}
-    skipped = yardsticks.get("skipped") or {}
-    own = metrics.get(metric)
-    figures = {name: one[metric] for name, one in models.items() if one.get(metric) is not None}
+    metric = str(yardsticks.get("metric"))
+    own, skipped = metrics.get(metric), _object(yardsticks.get("skipped"))
+    figures = {
+        name: value
+        for name, one in _object(yardsticks.get("models")).items()
+        if isinstance(value := _object(one).get(metric), (int, float))
+    }
     parts = []
     if own is not None and figures:
         shown = ", ".join(f"{name} {100 * value:.3f}" for name, value in figures.items())
@@ -84,3 +87,8 @@ def words(title: str, metrics: Mapping[str, Any], yardsticks: Mapping[str, Any])
     for name, reason in skipped.items():
         parts.append(f"{'; ' if parts else ''}not compared with {name}: {reason}")
     return "".join(parts)
+
+
+def _object(part: Any) -> Mapping[str, Any]:
+    """Return a part of model.json, which anybody may have written, as an object."""
+    return part if isinstance(part, Mapping) else {}
