@@ -1,0 +1,1 @@
+"""The network with all its options: parameters, specification, and differentiable torch code."""
