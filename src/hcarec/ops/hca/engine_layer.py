@@ -92,9 +92,7 @@ def softmax(a, w, known, masked):
     top = a[w - 1] if masked or known == w else max(a[w - 1], zero)
     for j in range(w - known, w - 1):
         top = max(top, a[j])
-    whole = zero
-    for j in range(0 if masked else known, 0 if masked else w):
-        whole += math.exp(zero - top)
+    whole = zero if masked else scalar(a, w - known) * math.exp(zero - top)
     for j in range(w - known, w):
         a[j] = math.exp(a[j] - top)
         whole += a[j]
