@@ -1,19 +1,24 @@
 """The network as the paper writes it, in PyTorch: the specification that every fast path is tested against.
 
 Equation numbers are the paper's. Sequences are ragged: `items` holds all users' events, `offsets` where each begins.
+What the paper writes comes first, then the network with all its options (`Network`), one user's sequence at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
-from torch.nn.functional import logsigmoid
+from torch.nn.functional import gelu, logsigmoid, softplus
 
+from hcarec.ops.hca.parameters import Network
 from hcarec.ops.parameters import State
 
 Tensors = Mapping[str, Tensor]
+Dropout = Callable[[str, Tensor], Tensor]
+"""Maps a place ("input", "hidden" or "output") and the rows there to the rows that remain in training."""
 
 
 def attend(rows: Tensor, Q: Tensor, r: Tensor, w: int) -> tuple[Tensor, Tensor]:
@@ -112,3 +117,129 @@ def mf_loss(theta: Tensors, user: int, items: Tensor, negatives: Tensor) -> Tens
 def mf_l2(theta: Tensors, user: int, items: Tensor, negatives: Tensor, lam: float) -> Tensor:
     """Return the penalty of one user's step: its vector once, an item row once per occurrence."""
     return l2({"X": theta["X"]}, items, negatives, lam) + lam / 2 * theta["P"][user].square().sum()
+
+
+# The network with all its options. Each layer's parameters go by the paper's letters, see `layer_of`.
+
+
+def no_dropout(place: str, rows: Tensor) -> Tensor:
+    """Leave the rows as they are: outside training nothing is dropped."""
+    return rows
+
+
+def layer_of(theta: Tensors, prefix: str) -> Tensors:
+    """Return the parameters of one layer by their letters; the first layer has no prefix."""
+    return {name.removeprefix(prefix): value for name, value in theta.items() if name.startswith(prefix)}
+
+
+def layer_norm(v: Tensor, N: Tensor) -> Tensor:
+    """Return N[0] (v - mean) / sqrt(var + 1e-5) + N[1] of every row (.., d)."""
+    centered = v - v.mean(-1, keepdim=True)
+    return N[0] * centered / torch.sqrt(centered.square().mean(-1, keepdim=True) + 1e-5) + N[1]
+
+
+def unit(v: Tensor) -> Tensor:
+    """Return every row (.., d) at length 1; a zero row stays zero."""
+    return v / v.norm(dim=-1, keepdim=True).clamp_min(1e-12)
+
+
+def attend_level(theta: Tensors, network: Network, level: str, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Attend over the last w_x ("x") or w_h ("h") rows of every step.
+
+    rows (n, d) -> contextual rows (n, d), weights (n, w) oldest first.
+    """
+    w, form, Q = (network.w_x, network.attention_x, theta["Q_x"]) if level == "x" else (network.w_h, network.attention_h, theta["Q_h"])
+    n, d = rows.shape
+    C = torch.cat([rows.new_zeros(w - 1, d), rows]).unfold(0, w, 1).transpose(1, 2)  # (n, w, d)
+    if form == "dot":
+        e = torch.einsum("td,twd->tw", rows @ Q.T, C @ theta[f"K_{level}"].T) / math.sqrt(d)
+    else:
+        e = torch.tanh(C @ Q.T) @ theta[f"r_{level}"]
+    if network.padding == "masked":
+        before = torch.arange(n)[:, None] + torch.arange(w) < w - 1
+        e = e.masked_fill(before.to(e.device), -math.inf)
+    a = torch.softmax(e, dim=1)
+    return torch.einsum("tw,twd->td", a, C), a
+
+
+def fuse(theta: Tensors, network: Network, h: Tensor, h_c: Tensor) -> Tensor:
+    """Return the overall interest h_o (n, d) of hidden and contextual hidden states (n, d)."""
+    if network.fusion == "residual":
+        return h + h_c @ theta["F"].T
+    return torch.tanh(h @ theta["E"].T + h_c @ theta["F"].T)
+
+
+def block(theta: Tensors, network: Network, x: Tensor, h_o: Tensor, dropout: Dropout = no_dropout) -> Tensor:
+    """Return the output y (n, d) of a layer: LayerNorm, residual from x, FFN; without blocks y = h_o."""
+    if not network.blocks:
+        return h_o
+    y = layer_norm(x + dropout("hidden", h_o), theta["norm_1"])
+    ffn = gelu(y @ theta["A_1"].T + theta["a_1"]) @ theta["A_2"].T + theta["a_2"]
+    return layer_norm(y + dropout("hidden", ffn), theta["norm_2"])
+
+
+def layer_outputs(theta: Tensors, network: Network, x: Tensor, dropout: Dropout = no_dropout) -> Tensor:
+    """Return the output y of every step of one layer: x (n, d) -> (n, d)."""
+    x_c = attend_level(theta, network, "x", x)[0] if network.w_x > 1 else None
+    h, states = x.new_zeros(x.shape[1]), []
+    for t in range(len(x)):
+        h = cell(theta, h, x[t], None if x_c is None else x_c[t])
+        states.append(h)
+    h = torch.stack(states)
+    h_o = fuse(theta, network, h, attend_level(theta, network, "h", h)[0]) if network.w_h > 1 else h
+    return block(theta, network, x, h_o, dropout)
+
+
+def item_rows(theta: Tensors, network: Network) -> Tensor:
+    """Return the item vectors Z (n_items, d)."""
+    return layer_norm(theta["X"], theta["norm_item"]) if network.item_norm else theta["X"]
+
+
+def network_outputs(theta: Tensors, network: Network, items: Tensor, dropout: Dropout = no_dropout) -> Tensor:
+    """Return the output o of every step of one sequence: items (n,) -> (n, d)."""
+    y = dropout("input", item_rows(theta, network)[items])
+    for prefix in network.prefixes:
+        y = layer_outputs(layer_of(theta, prefix), network, y, dropout)
+    y = dropout("output", y)
+    return layer_norm(y, theta["norm_out"]) if network.output_norm else y
+
+
+def copy_term(theta: Tensors, network: Network, items: Tensor, o: Tensor) -> Tensor:
+    """Return what the last w_c events of every step add to the scores: items (n,), o (n, d) -> (n, n_items)."""
+    Z, counts = item_rows(theta, network), []
+    for t in range(len(items)):
+        last = items[max(0, t + 1 - network.copy_window) : t + 1].flip(0)  # newest first: the place is the distance
+        w = softplus(Z[last] @ (theta["copy_Q"] @ o[t]) + theta["copy_bias"][: len(last)])
+        counts.append(o.new_zeros(len(Z)).index_add(0, last, w))
+    return theta["copy_scale"] * torch.log1p(torch.exp(theta["copy_rate"]) * torch.stack(counts))
+
+
+def score_all(theta: Tensors, network: Network, items: Tensor, o: Tensor) -> Tensor:
+    """Return the scores of all items after every step of one sequence: items (n,), o (n, d) -> (n, n_items)."""
+    Z = item_rows(theta, network)
+    scores = torch.exp(theta["temperature"]) * unit(o) @ unit(Z).T if network.scores == "cosine" else o @ Z.T
+    return scores + copy_term(theta, network, items, o) if network.copy_window else scores
+
+
+LayerState = tuple[Tensor, Tensor, Tensor]
+"""What the next event needs of one layer: h (d,), its last w_x - 1 inputs and w_h - 1 hidden states, fewer near the start."""
+
+
+def network_start(theta: Tensors, network: Network) -> list[LayerState]:
+    """Return the state of every layer before the first event."""
+    X = theta["X"]
+    return [(X.new_zeros(network.d), X.new_zeros(0, network.d), X.new_zeros(0, network.d)) for _ in network.prefixes]
+
+
+def network_step(theta: Tensors, network: Network, states: list[LayerState], item: int) -> tuple[list[LayerState], Tensor]:
+    """Add one event to the states of all layers: the new states and the output o (d,)."""
+    y, after = item_rows(theta, network)[item], []
+    for prefix, (h, inputs, hidden) in zip(network.prefixes, states, strict=True):
+        own, x = layer_of(theta, prefix), y
+        inputs = torch.cat([inputs, x[None]])
+        h = cell(own, h, x, attend_level(own, network, "x", inputs)[0][-1] if network.w_x > 1 else None)
+        hidden = torch.cat([hidden, h[None]])
+        h_o = fuse(own, network, h, attend_level(own, network, "h", hidden)[0][-1]) if network.w_h > 1 else h
+        y = block(own, network, x, h_o)
+        after.append((h, inputs[max(0, len(inputs) - network.w_x + 1) :], hidden[max(0, len(hidden) - network.w_h + 1) :]))
+    return after, layer_norm(y, theta["norm_out"]) if network.output_norm else y

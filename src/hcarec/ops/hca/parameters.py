@@ -12,10 +12,7 @@ from hcarec.ops.parameters import Theta
 
 TEMPERATURE = math.log(10)
 """First value of the temperature of cosine scores."""
-_DRAWN = frozenset(
-    ("X", "U", "W", "b", "V", "Q_x", "r_x", "K_x", "Q_h", "r_h", "K_h", "E", "F")
-    + ("A_1", "a_1", "A_2", "a_2")
-)
+_NOT_DRAWN = ("norm_", "temperature", "copy_")
 _BIASES = ("b", "a_1", "a_2")
 _LEVELS = ("V", "F")
 
@@ -109,7 +106,7 @@ def initialize(network: Network, n_items: int, seed: int) -> Theta:
     theta: Theta = {}
     for name, shape in shapes(network, n_items).items():
         letter = name.rpartition(".")[2]
-        if letter not in _DRAWN:
+        if letter.startswith(_NOT_DRAWN):
             theta[name] = _constant(letter, shape)
         elif network.initial == "paper":
             theta[name] = (_stream(seed, name).random(shape) - 0.5).astype(np.float32)
