@@ -23,11 +23,11 @@ def attention(theta: Theta, items: np.ndarray, w_x: int, w_h: int, last: int) ->
     begin = max(0, len(items) - max(last, EXACT))
     state = _state(theta, items[:begin], w_x, w_h)
     own = {name: value.astype(np.float64) for name, value in theta.items() if name != "X"}
-    x = _rows(theta["X"], np.concatenate([state.items, items[begin:]]))  # w_x - 1 rows more than steps
+    x = item_rows(theta["X"], np.concatenate([state.items, items[begin:]]))  # w_x - 1 rows more than steps
     a_x = _weights(x, own["Q_x"], own["r_x"], w_x) if w_x > 1 else None
     if w_h == 1:
         return None if a_x is None else a_x[-last:], None
-    h = np.concatenate([state.hidden, _hidden(own, state.h, x, a_x)])
+    h = np.concatenate([state.hidden, recur(own, state.h, x, a_x)])
     a_h = _weights(h, own["Q_h"], own["r_h"], w_h)
     return None if a_x is None else a_x[-last:], a_h[-last:]
 
@@ -42,21 +42,29 @@ def _state(theta: Theta, items: np.ndarray, w_x: int, w_h: int) -> State:
     return State(state.h[0].astype(np.float64), state.items[0], state.hidden[0].astype(np.float64))
 
 
-def _rows(X: np.ndarray, items: np.ndarray) -> np.ndarray:
+def item_rows(X: np.ndarray, items: np.ndarray) -> np.ndarray:
     """Return the vectors of items, zero for -1, which stands before the start."""
     return np.where((items >= 0)[:, None], X[items], 0).astype(np.float64)
 
 
 def _weights(rows: np.ndarray, Q: np.ndarray, r: np.ndarray, w: int) -> np.ndarray:
-    """Return the softmax over every window of w rows (Eqs. 2 and 4): rows (n + w - 1, d) -> (n, w)."""
-    e = np.tanh(rows @ Q.T) @ r
-    windows = np.lib.stride_tricks.sliding_window_view(e, w)
-    shares = np.exp(windows - windows.max(axis=1, keepdims=True))
+    """Return the weights over every window of w rows (Eqs. 2 and 4): rows (n + w - 1, d) -> (n, w)."""
+    return softmax(additive_scores(rows, Q, r, w))
+
+
+def additive_scores(rows: np.ndarray, Q: np.ndarray, r: np.ndarray, w: int) -> np.ndarray:
+    """Return the scores r . tanh(Q row) of every window of w rows: rows (n + w - 1, d) -> (n, w)."""
+    return np.lib.stride_tricks.sliding_window_view(np.tanh(rows @ Q.T) @ r, w)
+
+
+def softmax(scores: np.ndarray) -> np.ndarray:
+    """Return the softmax of every row (n, w); -inf has no share."""
+    shares = np.exp(scores - scores.max(axis=1, keepdims=True))
     weights: np.ndarray = shares / shares.sum(axis=1, keepdims=True)
     return weights
 
 
-def _hidden(theta: Theta, h: np.ndarray, x: np.ndarray, a_x: np.ndarray | None) -> np.ndarray:
+def recur(theta: Theta, h: np.ndarray, x: np.ndarray, a_x: np.ndarray | None) -> np.ndarray:
     """Run the recurrence (Eqs. 1 and 3) from h (d,) on: inputs x (w_x - 1 + n, d), their weights (n, w_x) -> hidden states (n, d)."""
     U, W, b = theta["U"], theta["W"], theta["b"]
     w_x = 1 if a_x is None else a_x.shape[1]
