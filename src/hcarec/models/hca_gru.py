@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import os
+import dataclasses
 from dataclasses import dataclass
 from typing import Any, Unpack
 
 import numpy as np
 
+from hcarec.errors import ConfigError
 from hcarec.models.base import Model
-from hcarec.ops.layout import Packed, pack
-from hcarec.ops.parameters import State, Trained, initialise, shapes
+from hcarec.models.engines import Engine, engine
+from hcarec.ops.hca.parameters import Network, initialize, shapes
+from hcarec.ops.parameters import Trained
 from hcarec.settings import NetworkSettings, TrainerOptions, UserSGDSettings, choice, flag, number, whole
 from hcarec.topk import Queries
 
+PAPER = ("window_x", "window_h", "d")
+"""The settings of the paper's network."""
 EXPLAINED = 5
 """Events that are always looked at in an explanation, however narrow the windows."""
 
@@ -90,31 +94,46 @@ class HCAGRU(Model):
 
     name = "hca-gru"
     Network = HCAGRUSettings
-    trainers = ("user-sgd",)
+    trainers = ("user-sgd", "minibatch")
 
     def __init__(self, **settings: Unpack[HCAGRUOptions]) -> None:
         super().__init__(**settings)
+        if isinstance(self.config.training, UserSGDSettings) and (beyond := self._beyond_the_paper()):
+            raise ConfigError(f"{beyond} is not the paper's, and the trainer user-sgd trains the paper's network alone: leave it out, or give --trainer minibatch")
+
+    def _beyond_the_paper(self) -> str | None:
+        """Return the first setting of the network that the paper's trainer cannot train, with its value, or None."""
+        plain, own = HCAGRUSettings(), self.settings
+        beyond = (name for name in own.names() if name not in PAPER and getattr(own, name) != getattr(plain, name))
+        return next((f"{name} {getattr(own, name)!r}" for name in beyond), None)
 
     @property
-    def network(self) -> HCAGRUSettings:
+    def settings(self) -> HCAGRUSettings:
         """Return the settings of the network."""
         assert isinstance(self.config.network, HCAGRUSettings)
         return self.config.network
 
     @property
+    def network(self) -> Network:
+        """Return what the network computes, as the operations take it."""
+        options = {name: value for name, value in dataclasses.asdict(self.settings).items() if not name.startswith("window_")}
+        w_x, w_h = self.windows
+        return Network(w_x=w_x, w_h=w_h, **options)
+
+    @property
     def windows(self) -> tuple[int, int]:
         """Return w_x and w_h."""
-        return self.network.window_x, self.network.window_h
+        return self.settings.window_x, self.settings.window_h
 
     def shapes(self, n_items: int, n_users: int) -> dict[str, tuple[int, ...]]:
         """Return the shapes of the network's parameters."""
-        return shapes(n_items, self.network.d, *self.windows)
+        return shapes(self.network, n_items)
 
     # -- learning ------------------------------------------------------------------------------------------------
 
     def initialize(self, items: np.ndarray, offsets: np.ndarray, seed: int, threads: int | None = None) -> None:
         """Draw all parameters."""
-        self.theta = initialise(self.shapes(len(self.item_ids), len(offsets) - 1), seed)
+        self.theta = initialize(self.network, len(self.item_ids), seed)
 
     def train_users(self, items: np.ndarray, offsets: np.ndarray, order: np.ndarray, settings: UserSGDSettings, seed: int, epoch: int) -> Trained:
         """Take one step per user."""
@@ -134,32 +153,39 @@ class HCAGRU(Model):
         """Return six for each dense parameter: a product and a sum, forward and twice backward."""
         return 6.0 * sum(float(np.prod(shape)) for name, shape in self.shapes(n_items, n_users).items() if name != "X")
 
+    def differentiable(self) -> Any:
+        """Return the network as torch trains it."""
+        from hcarec.ops.hca.torch import HCANetwork
+
+        return HCANetwork(self.network, self.theta)
+
     def parameters_changed(self) -> None:
         super().parameters_changed()
-        self._layout = None
+        self._engine = None
 
-    _layout: Packed | None = None
+    _engine: Engine | None = None
 
     @property
-    def _network(self) -> Packed:
-        """The parameters in the layout of the kernels."""
-        if self._layout is None:
-            self._layout = pack(self.theta, *self.windows)
-        return self._layout
+    def engine(self) -> Engine:
+        """What runs the network with the parameters as they are."""
+        if self._engine is None:
+            self._engine = engine(self.theta, self.network)
+        return self._engine
 
     # -- what a history means ------------------------------------------------------------------------------------
 
-    def encode(self, items: np.ndarray, offsets: np.ndarray, users: np.ndarray | None = None, threads: int | None = None) -> Queries:
-        """Run the network over each history and return its last overall interest."""
-        from hcarec.ops import cpu
+    @property
+    def item_vectors(self) -> np.ndarray:
+        """The vectors that scores are products with."""
+        return self.engine.item_vectors
 
-        return Queries(cpu.encode(self._network, items, offsets, *self.windows, threads=threads or os.cpu_count() or 1))
+    def encode(self, items: np.ndarray, offsets: np.ndarray, users: np.ndarray | None = None, threads: int | None = None) -> Queries:
+        """Run the network over each history."""
+        return self.engine.encode(items, offsets, threads)
 
     def attention(self, items: np.ndarray, last: int) -> tuple[np.ndarray | None, np.ndarray | None]:
         """Return a_x and a_h of the last steps, oldest first."""
-        from hcarec.ops.attention import attention
-
-        return attention(self.theta, items, *self.windows, last=last)
+        return self.engine.attention(items, last)
 
     @property
     def explained_events(self) -> int:
@@ -170,37 +196,21 @@ class HCAGRU(Model):
 
     @property
     def state_dtype(self) -> np.dtype[Any]:
-        """Return the last w_x - 1 items, h, the last w_h - 1 hidden states, and the overall interest.
-
-        The overall interest needs one hidden state more than the state keeps, so it cannot be made from it.
-        """
-        d, (w_x, w_h), number = self.network.d, self.windows, self.theta["X"].dtype.newbyteorder("<")
-        return np.dtype([("items", "<i4", (w_x - 1,)), ("h", number, (d,)), ("hidden", number, (w_h - 1, d)), ("interest", number, (d,))])
+        """Return what one more event needs: the last items, hidden states and inputs, and the last output."""
+        return self.engine.state_dtype
 
     def start(self, n: int = 1) -> np.ndarray:
-        """Return states of zeros; -1 stands for no item."""
-        states = np.zeros(n, self.state_dtype)
-        states["items"] = -1
-        return states
+        """Return states before the first event."""
+        return self.engine.start(n)
 
     def advance(self, states: np.ndarray, items: np.ndarray, offsets: np.ndarray) -> None:
-        """Run the network from each state on; one user at a time, so that the bits do not depend on who else is there."""
-        from hcarec.ops import cpu
-
-        state = State(*(np.ascontiguousarray(states[name]) for name in ("h", "items", "hidden")))
-        interest = cpu.advance(self._network, state, np.ascontiguousarray(items, np.int32), np.ascontiguousarray(offsets, np.int64))
-        states["h"], states["items"], states["hidden"] = state
-        moved = np.diff(offsets) > 0
-        states["interest"][moved] = interest[moved]
+        """Run the network from each state on."""
+        self.engine.advance(states, items, offsets)
 
     def queries(self, states: np.ndarray) -> Queries:
-        """Return the overall interests."""
-        return Queries(np.ascontiguousarray(states["interest"]))
+        """Return what the states are ranked by."""
+        return self.engine.queries(states)
 
     def usable(self, states: np.ndarray) -> np.ndarray:
-        """Say which states hold finite numbers and known items."""
-        items = states["items"]
-        fine = np.asarray(((items >= -1) & (items < len(self.item_ids))).all(axis=1))
-        for name in ("h", "hidden", "interest"):
-            fine &= np.isfinite(states[name]).reshape(len(states), -1).all(axis=1)
-        return fine
+        """Say which states the network can go on from."""
+        return self.engine.usable(states)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -55,6 +55,14 @@ class Network:
     output_dropout: float = 0.0
     initial: str = "paper"
     """`paper` or `scaled`."""
+
+    @property
+    def is_paper(self) -> bool:
+        """Say whether this is the paper's network; dropout and first values do not change what is computed."""
+        plain = Network(d=self.d, w_x=self.w_x, w_h=self.w_h)
+        names = ("input_dropout", "hidden_dropout", "output_dropout", "initial")
+        trained = {name: getattr(self, name) for name in names}
+        return replace(plain, ffn=self.ffn, **trained) == self
 
     @property
     def prefixes(self) -> tuple[str, ...]:
