@@ -1,0 +1,44 @@
+"""Sequences of a batch laid out step after step, without padding.
+
+Sequences are ordered by length, longest first; the rows of step t are those of the sequences that
+reach it. So the rows of a step are contiguous, and those of a sequence keep their rank within each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Where the P events of a batch (B, T) lie, and those before them."""
+
+    starts: np.ndarray
+    """(steps + 1,) int64, the first row of each step, then P."""
+    places: Tensor
+    """(P,) int64, the place of each row in the flat batch (B * T,)."""
+    before: Tensor
+    """(P, w) int64, the rows of a window, newest first (the row itself); -1 before the start."""
+
+
+def pack(lengths: Tensor, T: int, w: int) -> Packing:
+    """Lay out sequences of some lengths (B,), in a batch padded to T, with windows of w rows."""
+    sizes = lengths.cpu().numpy().astype(np.int64)
+    order = np.argsort(-sizes, kind="stable")
+    steps = int(sizes.max(initial=0))
+    # How many sequences reach each step: all, less those that have ended.
+    counts = len(sizes) - np.cumsum(np.bincount(sizes, minlength=steps + 1))[:steps]
+    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    step = np.repeat(np.arange(steps), counts)
+    rank = np.arange(starts[-1]) - starts[step]
+    places = order[rank] * T + step
+    before = np.full((len(step), w), -1, np.int64)
+    for lag in range(w):
+        known = starts[lag] if lag <= steps else len(step)
+        before[known:, lag] = starts[step[known:] - lag] + rank[known:]
+    device = lengths.device
+    return Packing(starts, torch.from_numpy(places).to(device), torch.from_numpy(before).to(device))
