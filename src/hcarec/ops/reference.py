@@ -109,6 +109,19 @@ def l2(theta: Tensors, positives: Tensor, negatives: Tensor, lam: float) -> Tens
     return lam / 2 * (dense + theta["X"][positives].square().sum() + theta["X"][negatives].square().sum())
 
 
+def cross_entropy(H: Tensor, Z: Tensor, targets: Tensor, corrections: tuple[Tensor, Tensor, Tensor] | None = None) -> Tensor:
+    """Return mean_p [ log sum_i exp(s_pi) - s_p,target ], where s_pi = H_p . Z_i + v_pi and i goes over the whole catalog.
+
+    H (P, d), Z (n_items, d), targets (P,) -> scalar. The corrections (items, offsets, values), ragged over the positions,
+    are v; it is zero elsewhere.
+    """
+    s, every = H @ Z.T, torch.arange(len(H), device=H.device)
+    if corrections is not None:
+        items, offsets, values = corrections
+        s = s.index_put((every.repeat_interleave(offsets.diff()), items.long()), values, accumulate=True)
+    return (torch.logsumexp(s, 1) - s[every, targets]).mean()
+
+
 def mf_loss(theta: Tensors, user: int, items: Tensor, negatives: Tensor) -> Tensor:
     """Sum -ln sigma of P[user] . (X[p] - X[q]) over one user's events (BPR matrix factorisation)."""
     return -logsigmoid((theta["X"][items] - theta["X"][negatives]) @ theta["P"][user]).sum()

@@ -1,0 +1,122 @@
+"""Full cross-entropy over the catalog on a CPU, values and gradients, in compiled code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hcarec.hardware import cores
+from hcarec.ops.loss.items import items
+from hcarec.ops.loss.layout import pack
+from hcarec.ops.loss.positions import positions
+from hcarec.ops.loss.vectors import ITEMS, LANES, ROWS, VECTOR
+from hcarec.ops.rank.corrections import Corrections
+
+_STEP = 48  # positions: a multiple of ROWS that reads the items from far away seldom enough
+_LEAST_BLOCK = 4 * _STEP
+
+
+class Loss(NamedTuple):
+    """The mean loss and its gradients: dH (P, d), dZ (n_items, d), dvalues (corrections,)."""
+
+    value: float
+    dH: np.ndarray
+    dZ: np.ndarray
+    dvalues: np.ndarray
+
+
+def cross_entropy(
+    H: np.ndarray,
+    Z: np.ndarray,
+    targets: np.ndarray,
+    corrections: Corrections | None = None,
+    threads: int | None = None,
+) -> Loss:
+    """Return the mean of -log softmax of the targets over the whole catalog, with gradients.
+
+    H (P, d) and Z (n_items, d) float32, targets (P,) int; see `hcarec.ops.reference.cross_entropy`
+    for the equations. The result has the same bits for any number of threads.
+
+    Beside the gradients it holds Z twice in other layouts and the exponentials of a block of
+    max(192, P / 16) positions: about 4 n_items (2 d + max(192, P / 16)) bytes.
+    """
+    H, Z = (np.ascontiguousarray(rows, np.float32) for rows in (H, Z))
+    targets = np.ascontiguousarray(targets, np.int64)
+    (n_positions, d), n_items = H.shape, len(Z)
+    assert n_positions >= 1 and d >= 1 and Z.shape == (n_items, d), (H.shape, Z.shape)
+    assert targets.shape == (n_positions,) and targets.min() >= 0 and targets.max() < n_items
+    if corrections is None:
+        nothing = (
+            np.zeros(0, np.int32),
+            np.zeros(n_positions + 1, np.int64),
+            np.zeros(0, np.float32),
+        )
+        corrections = Corrections(*nothing)
+    corrections.check(n_positions, n_items)
+    threads = threads or cores()
+    if threads == 1:
+        return _cross_entropy(H, Z, targets, corrections, 1, _one_by_one)
+    with ThreadPoolExecutor(threads) as pool:
+        return _cross_entropy(
+            H, Z, targets, corrections, threads, lambda *work: list(pool.map(*work))
+        )
+
+
+def _one_by_one(work: Callable[[Any], None], ranges: Iterable[Any]) -> None:
+    for one in ranges:
+        work(one)
+
+
+def _cross_entropy(
+    H: np.ndarray,
+    Z: np.ndarray,
+    targets: np.ndarray,
+    corrections: Corrections,
+    threads: int,
+    over: Callable[..., Any],
+) -> Loss:
+    """Go through the positions block by block, each in two passes over the catalog."""
+    (n_positions, d), n_chunks = H.shape, -(-len(Z) // ITEMS)
+    chunks = _ranges(0, n_chunks, -(-n_chunks // (4 * threads)))
+    panels = np.zeros((n_chunks, ITEMS // LANES, d, LANES), np.float32)
+    columns = np.zeros((n_chunks, -(-d // LANES), ITEMS, LANES), np.float32)
+    over(lambda some: pack()(Z, *some, panels, columns), chunks)
+
+    size = block_size(n_positions)
+    e = np.empty((n_chunks, -(-size // ROWS) * ROWS, ITEMS), np.float32)
+    block = e, np.empty((n_chunks, size), np.float32), np.empty(size, np.float32), np.empty(size)
+    losses, dvalues = np.empty(n_positions), np.empty(len(corrections.items), np.float32)
+    dH = np.empty((n_positions, d), np.float32)
+    dZ = np.zeros((n_chunks * ITEMS, -(-d // VECTOR) * VECTOR), np.float32)
+    given = H, Z, targets, *corrections, panels, columns
+    first, second = positions(), items()
+    step = max(ROWS, min(_STEP, size // threads // ROWS * ROWS))
+    for start, end in _ranges(0, n_positions, size):
+        over(
+            lambda some, start=start: first(*given, start, *some, *block, losses, dH, dvalues),
+            _ranges(start, end, step),
+        )
+        over(
+            lambda some, start=start, n=end - start: second(
+                H, targets, *block, start, n, *some, dZ
+            ),
+            chunks,
+        )
+    return Loss(float(losses.mean()), dH, np.ascontiguousarray(dZ[: len(Z), :d]), dvalues)
+
+
+def block_size(n_positions: int) -> int:
+    """Return how many positions go through the catalog together; never more than there are.
+
+    It depends on nothing else, above all not on the number of threads: it decides in which order
+    dZ is summed.
+    """
+    return min(n_positions, max(_LEAST_BLOCK, n_positions // 16 // _STEP * _STEP))
+
+
+def _ranges(start: int, end: int, step: int) -> list[tuple[int, int]]:
+    return list(pairwise([*range(start, end, step), end]))
