@@ -63,7 +63,7 @@ def length(vector, at, d):
 
 
 @cache
-def item_vectors() -> Any:
+def item_kernel() -> Any:
     """Return the kernel that normalizes item vectors."""
     given = array("float32", 2, given=True), array("float32", given=True)
     out = array("float32"), array("float32", 2), array("float32", 2)
@@ -133,7 +133,7 @@ def push_items(last, at, items, begin, T, kept):
 
 
 @cache
-def advancer() -> Any:
+def advance_kernel() -> Any:
     """Return the kernel that adds events to states."""
     number, whole = array("float32"), array("int32")
     given = (
@@ -144,12 +144,12 @@ def advancer() -> Any:
     events = array("int32", given=True), array("int64", given=True)
     size = types.int64
     return compiled(
-        _advancer,
+        _advance,
         types.void(*given, number, number, number, *events, number, whole, size, size, _sizes()),
     )
 
 
-def _advancer(sources: int) -> Any:
+def _advance(sources: int) -> Any:
     def advance(
         table, dense, where, space, weights, scores, items, offsets,
         numbers, integers, words, most, s,
@@ -224,18 +224,18 @@ def softplus(x):
 
 
 @cache
-def asker() -> Any:
+def query_kernel() -> Any:
     """Return the kernel that makes queries of states."""
     number, whole = array("float32"), array("int32")
     given = array("float32", 2, given=True), array("float32", given=True)
     copy = array("float32", given=True), array("float64", given=True)
     out = array("float32", 2), array("int64"), whole, number
     signature = types.int64(*given, *copy, number, number, whole, types.int64, *out, _sizes())
-    return compiled(_asker, signature)
+    return compiled(_query, signature)
 
 
-def _asker(sources: int) -> Any:
-    def ask(
+def _query(sources: int) -> Any:
+    def query(
         table, dense, bias, factors, space, numbers, integers, words,
         vectors, offsets, out_items, out_values, s,
     ):  # fmt: skip
@@ -276,4 +276,4 @@ def _asker(sources: int) -> Any:
             offsets[user + 1] = place
         return place
 
-    return ask
+    return query

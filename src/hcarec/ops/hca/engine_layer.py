@@ -153,15 +153,15 @@ def inputs(S, P, at, a, e, first, T, origin, s):
 def recur(S, P, at, first, T, s):
     """Run the recurrence: the only part that is sequential."""
     D, LD, n = padded(s.d), record(s), even(s.d)
-    L, half, U_h = stride(3 * D), constant(S, 0.5), at[W]
+    L, half, gates = stride(3 * D), constant(S, 0.5), at[W]
     for t in range(first, T + 1):
         o, before = t * LD, (t - 1) * LD + H * D
-        even_row(S, o + Z * D, S, before, P, U_h, L, 2 * D, n, True)
+        even_row(S, o + Z * D, S, before, P, gates, L, 2 * D, n, True)
         for k in range(0, D, 8):
             r = sigmoid(load(S, o + R * D + k), half)
             store(S, o + RH * D + k, r * load(S, before + k))
             store(S, o + Z * D + k, sigmoid(load(S, o + Z * D + k), half))
-        even_row(S, o + C * D, S, o + RH * D, P, U_h + 2 * D, L, D, n, True)
+        even_row(S, o + C * D, S, o + RH * D, P, gates + 2 * D, L, D, n, True)
         for k in range(0, D, 8):
             c, h = tanh(load(S, o + C * D + k)), load(S, before + k)
             store(S, o + H * D + k, h + load(S, o + Z * D + k) * (c - h))

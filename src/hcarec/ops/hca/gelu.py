@@ -13,12 +13,11 @@ from hcarec.ops.simd import clip, spread
 # (1e-8; 7e-7 with float32 arithmetic). Beyond, the fit passes 1/2 a little and is held there, so
 # that GELU is exactly 0 or x.
 _LIMIT, _HALF, _ONE = np.float32(5.8), np.float32(0.5), np.float32(1)
-_P = (0.3989421826246471, 0.03330295034673943, 0.004654140282342502)
-_P += (0.00016456313443044557, 6.4549975717077085e-06, 2.4063972304187482e-08)
-_Q = (0.25014362057022205, 0.028358586257597893, 0.001860196412889516)
-_Q += (7.295556400356893e-05, 1.2431225628419587e-06)
-_P0, _P1, _P2, _P3, _P4, _P5 = (np.float32(p) for p in _P)
-_Q1, _Q2, _Q3, _Q4, _Q5 = (np.float32(q) for q in _Q)
+_P0, _P1, _P2 = map(np.float32, (0.3989421826246471, 0.03330295034673943, 0.004654140282342502))
+_P3, _P4 = np.float32(0.00016456313443044557), np.float32(6.4549975717077085e-06)
+_P5 = np.float32(2.4063972304187482e-08)
+_Q1, _Q2, _Q3 = map(np.float32, (0.25014362057022205, 0.028358586257597893, 0.001860196412889516))
+_Q4, _Q5 = np.float32(7.295556400356893e-05), np.float32(1.2431225628419587e-06)
 
 
 @register_jitable(error_model="numpy")

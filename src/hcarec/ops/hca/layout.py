@@ -16,13 +16,31 @@ from hcarec.ops.hca.state import kept_items, widest
 from hcarec.ops.layout import even, padded, stride
 from hcarec.ops.parameters import Theta
 
-LAYER = ("U", "W", "b", "V", "Q_x", "r_x", "K_x", "Q_h", "r_h", "K_h", "E", "F")
-LAYER += ("norm_1", "norm_2", "A_1", "a_1", "A_2", "a_2")
+LAYER = [
+    "U",
+    "W",
+    "b",
+    "V",
+    "Q_x",
+    "r_x",
+    "K_x",
+    "Q_h",
+    "r_h",
+    "K_h",
+    "E",
+    "F",
+    "norm_1",
+    "norm_2",
+    "A_1",
+    "a_1",
+    "A_2",
+    "a_2",
+]
 U, W, B, V, Q_X, R_X, K_X, Q_H, R_H, K_H, E, F, NORM_1, NORM_2, A_1, BIAS_1, A_2, BIAS_2 = range(18)
 """Columns of `Packed.where`: the parameters of a layer."""
 PER_LAYER = len(LAYER)
-VECTORS = ("b", "r_x", "r_h", "norm_1", "a_1", "a_2", "mask")
-VECTORS += ("norm_2", "norm_item", "norm_out")
+VECTORS = ["b", "r_x", "r_h", "norm_1", "norm_2", "norm_item", "norm_out", "a_1", "a_2", "mask"]
+"""Parameters whose rows are padded; all others are matrices."""
 OUTSIDE = ("X", "temperature", "copy_bias", "copy_scale", "copy_rate")
 """Parameters that are not in `Packed.dense`."""
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hcarec.ops.hca.engine_kernels import advancer, asker, item_vectors
+from hcarec.ops.hca.engine_kernels import advance_kernel, item_kernel, query_kernel
 from hcarec.ops.hca.engine_layer import record
 from hcarec.ops.hca.layout import Packed, lay_out
 from hcarec.ops.hca.parameters import Network
@@ -48,7 +48,7 @@ def pack(theta: Theta, network: Network) -> Packed:
     Z = np.empty((len(X) if network.item_norm else 0, network.d), np.float32)
     ranked = np.empty((len(X) if sizes.cosine else 0, network.d), np.float32)
     if network.item_norm or sizes.cosine:
-        item_vectors()(X, dense, np.empty(padded(network.d), np.float32), Z, ranked, sizes)
+        item_kernel()(X, dense, np.empty(padded(network.d), np.float32), Z, ranked, sizes)
     Z = Z if network.item_norm else X
     bias = np.ascontiguousarray(theta.get("copy_bias", ()), np.float32)
     factors = np.exp([_number(theta, name) for name in ("temperature", "copy_rate")])
@@ -63,7 +63,7 @@ def _number(theta: Theta, name: str) -> float:
 
 def warm() -> None:
     """Compile all kernels, or load them compiled."""
-    advancer(), asker(), item_vectors()
+    advance_kernel(), query_kernel(), item_kernel()
 
 
 def advance(
@@ -81,7 +81,7 @@ def advance(
     def work(begin: int, end: int) -> None:
         _advance(packed, own[begin:end], items, offsets[begin : end + 1])
 
-    advancer()  # compile once, before the threads start
+    advance_kernel()  # compile once, before the threads start
     _in_parts(work, len(states), threads)
     if own is not states:
         states[...] = own
@@ -94,7 +94,7 @@ def _advance(packed: Packed, states: np.ndarray, items: np.ndarray, offsets: np.
     longest = int((offsets[1:] - offsets[:-1]).max(initial=0))
     most = min(longest, max(EVENTS, widest))  # the rows before them are handled again each time
     rows = widest + most
-    advancer()(
+    advance_kernel()(
         packed.Z, packed.dense, packed.where,
         np.empty(rows * record(sizes), np.float32), np.empty(widest, np.float32),
         np.empty(rows, np.float32), items, offsets, *_views(states), most, sizes,
@@ -115,7 +115,7 @@ def queries(packed: Packed, states: np.ndarray) -> tuple[np.ndarray, Corrections
     states, n, w_c = np.ascontiguousarray(states), len(states), packed.sizes.w_c
     vectors, offsets = np.empty((n, packed.sizes.d), np.float32), np.zeros(n + 1, np.int64)
     items, values = np.empty(n * w_c, np.int32), np.empty(n * w_c, np.float32)
-    count = asker()(
+    count = query_kernel()(
         packed.Z, packed.dense, packed.copy_bias, packed.factors,
         np.empty(2 * padded(packed.sizes.d), np.float32), *_views(states),
         vectors, offsets, items, values, packed.sizes,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ def widest(network: Network) -> int:
     return max(network.w_x, network.w_h, network.copy_window)
 
 
+@cache
 def state_dtype(network: Network) -> np.dtype[Any]:
     """Return the type of a state; every number has four bytes.
 
