@@ -130,8 +130,8 @@ class RunSettings(Settings):
     """Seed of all random numbers."""
     threads: int | None = optional_whole(1)
     """Threads; None takes all cores."""
-    device: str = choice("cpu", ("cpu",))
-    """What computes."""
+    device: str = choice("auto", ("auto", "cpu", "cuda"))
+    """What computes; auto is a GPU where there is one and the trainer can use it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -83,7 +83,7 @@ class Noisy(Trainer):
 def noisy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the trainer known, as a new one would be."""
     monkeypatch.setitem(settings.TRAINERS, "noisy", NoisySettings)
-    monkeypatch.setitem(trainers.TRAINERS, "noisy", Noisy)
+    monkeypatch.setitem(trainers.TRAINERS, "noisy", lambda: Noisy)
     monkeypatch.setattr(HCAGRU, "trainers", ("user-sgd", "noisy"))
 
 

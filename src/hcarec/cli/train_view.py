@@ -55,6 +55,8 @@ class LiveTable(Callback):
         where = f", going on in epoch {resumed_at}" if resumed_at else ""
         shown.print(f"{config.title}: {planned.users:,} users, {planned.items:,} items, {planned.events:,} training events{where}", style="bold")
         shown.print(f"about {span(planned.seconds)} and {planned.memory / (1 << 30):.1f} GiB, {planned.parameters:,} parameters")
+        for note in planned.notes:
+            shown.print(note, markup=False)
 
     @contextlib.contextmanager
     def busy(self, what: str) -> Iterator[None]:

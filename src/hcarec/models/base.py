@@ -88,6 +88,10 @@ class Model(ABC):
         """Train on the users of `order`, one step each."""
         raise ConfigError(f"{self.config.title} does not learn one user at a time")
 
+    def differentiable(self) -> Any:
+        """Return what torch trains by mini-batches, see `hcarec.ops.hca.torch.HCANetwork`."""
+        raise ConfigError(f"{self.config.title} is not trained by mini-batches")
+
     def warm_training(self) -> None:  # noqa: B027 - most models have nothing to do
         """Compile what `train_users` needs, or load it compiled."""
 

@@ -99,7 +99,9 @@ class HCAGRU(Model):
     def __init__(self, **settings: Unpack[HCAGRUOptions]) -> None:
         super().__init__(**settings)
         if isinstance(self.config.training, UserSGDSettings) and (beyond := self._beyond_the_paper()):
-            raise ConfigError(f"{beyond} is not the paper's, and the trainer user-sgd trains the paper's network alone: leave it out, or give --trainer minibatch")
+            raise ConfigError(
+                f"{beyond} is not the paper's, and the trainer user-sgd trains the paper's network alone: leave it out, or give --trainer minibatch"
+            )
 
     def _beyond_the_paper(self) -> str | None:
         """Return the first setting of the network that the paper's trainer cannot train, with its value, or None."""

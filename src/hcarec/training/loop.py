@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -32,7 +32,7 @@ from hcarec.training.checkpoint import Checkpoint
 from hcarec.training.interrupts import stop_flag
 from hcarec.training.resources import Plan, check_fits, plan
 from hcarec.training.trainer import Diverged, Trainer
-from hcarec.training.trainers import trainer_of
+from hcarec.training.trainers import settle, trainer_of
 
 SELECTIONS = ("validation", "best-epoch-on-test")
 MOST_K = 1000
@@ -54,7 +54,7 @@ def train(
     hide_seen: bool = False,
     seed: int = 0,
     threads: int | None = None,
-    device: str = "cpu",
+    device: str = "auto",
     resume: bool = False,
     epochs_from: str | Path | None = None,
     callback: Callback | None = None,
@@ -165,7 +165,9 @@ class Loop:
     def identity(self) -> dict[str, Any]:
         """Return what two runs must share for one to go on with the other; epochs may grow."""
         config = json.loads(json.dumps(self.model.config.as_dict()))  # tuples as JSON has them
-        config.pop("epochs", None)
+        training = self.model.config.training
+        if training is None or not training.depends_on_epochs:
+            config.pop("epochs", None)
         return {
             "config": config,
             "data": self.data.fingerprint,
@@ -174,6 +176,7 @@ class Loop:
             "seen": self.hide_seen,
             "k": list(self.ks),
             "seed": self.run.seed,
+            "device": self.run.device,
         }
 
     def _begin(self, resume: bool) -> Checkpoint:
@@ -212,13 +215,15 @@ class Loop:
         """Train to the end, or to Ctrl-C, and finish."""
         if self.out is not None:
             artefact.check_replaceable(self.out)
+        items, offsets = np.asarray(self.train_part.items), np.asarray(self.train_part.offsets)
+        self.model.set_catalog(self.data, items)
+        notes = self._settle()
         n_evaluated = int(self.parts.evaluated.sum())
         planned = plan(self.model, self.train_part, self.data.n_items, n_evaluated)
+        planned = replace(planned, notes=notes)
         check_fits(planned)
         state = self._begin(resume)
         self.callback.planned(planned, self.model.config, state.epoch or None)
-        items, offsets = np.asarray(self.train_part.items), np.asarray(self.train_part.offsets)
-        self.model.set_catalog(self.data, items)
         with self.callback.busy(
             "counting" if not self.model.config.trains else "drawing parameters"
         ):
@@ -230,6 +235,15 @@ class Loop:
                 trainer.restore(state.trainer)
             finished = self._learn(trainer, state)
         return self._finish(state, finished, planned if compare else None)
+
+    def _settle(self) -> tuple[str, ...]:
+        """Decide on device and whatever else is left to the data; return that in words."""
+        if not self.model.config.trains:
+            return ()
+        device = trainer_of(self.model).device(self.run.device)
+        self.run = replace(self.run, device=device)
+        note = settle(self.model)
+        return (f"computing on {device}", *([note] if note else []))
 
     def _learn(self, trainer: Trainer, state: Checkpoint) -> bool:
         """Train until the end, Ctrl-C or a diverging loss; return whether the end was reached."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,12 @@ import torch
 from torch import Tensor
 
 from hcarec.data.split import Part
-from hcarec.errors import ModelError
+from hcarec.errors import ConfigError, ModelError
 from hcarec.models import Model
-from hcarec.ops.loss import losses
 from hcarec.ops.parameters import Theta
-from hcarec.settings import MinibatchSettings, RunSettings
+from hcarec.settings import MinibatchSettings, RunSettings, TrainerSettings
 from hcarec.training.batches import Batch, Batches
+from hcarec.training.objective import Objective
 from hcarec.training.trainer import Cost, Diverged, Progress, Trainer, TrainerState
 
 REPORT = 16
@@ -24,6 +25,12 @@ REPORT = 16
 BOUND = 1e4
 """A mean loss above this has diverged."""
 ADVICE = "try a smaller learning rate (--set learning_rate=..), more warm-up (--set warmup=..) or --set clip=1"
+WHOLE_CATALOG = 300_000
+"""Items up to which every one is a negative at every step."""
+NETWORK, LOSS, OPTIMIZER = 2e10, 6e10, 1e10
+"""Arithmetic operations a second, about (see benchmarks/train_minibatch.py)."""
+TORCH = 300 << 20
+"""Memory of torch itself."""
 MOMENTS = ("exp_avg", "exp_avg_sq")
 """What AdamW remembers of every parameter."""
 
@@ -46,22 +53,35 @@ class Minibatch(Trainer):
             torch.set_num_threads(run.threads)
         self.network = model.differentiable().to(self.device)
         self.named: dict[str, Tensor] = self.network.named()
-        self.optimizer = torch.optim.AdamW(self._groups(), lr=self.settings.learning_rate, fused=True)
-        self.averages = {name: value.detach().clone() for name, value in self.named.items()} if self.settings.ema else {}
-        self.loss = losses.make(self.settings, model.item_events, self.device)
+        self.optimizer = torch.optim.AdamW(
+            self._groups(), lr=self.settings.learning_rate, fused=True
+        )
+        self.averages = (
+            {name: value.detach().clone() for name, value in self.named.items()}
+            if self.settings.ema
+            else {}
+        )
+        self.objective = Objective(self.settings, model.item_events, self.device)
         self.step = 0
 
     def _groups(self) -> list[dict[str, Any]]:
         """Return the parameters by whether they decay: matrices do, biases, gains and scalars do not."""
         decays = [value for value in self.named.values() if value.ndim > 1 and value.shape[0] > 2]
-        others = [value for value in self.named.values() if not (value.ndim > 1 and value.shape[0] > 2)]
-        return [{"params": decays, "weight_decay": self.settings.weight_decay}, {"params": others, "weight_decay": 0.0}]
+        others = [
+            value for value in self.named.values() if not (value.ndim > 1 and value.shape[0] > 2)
+        ]
+        return [
+            {"params": decays, "weight_decay": self.settings.weight_decay},
+            {"params": others, "weight_decay": 0.0},
+        ]
 
     # -- learning --------------------------------------------------------------------------------
 
     def epoch(self, number: int) -> Iterator[Progress]:
         one = self.settings
-        batches = Batches(self.part, one.batches, one.batch_size, one.length, one.positions, self.run.seed, number)
+        batches = Batches(
+            self.part, one.batches, one.batch_size, one.length, one.positions, self.run.seed, number
+        )
         if self.progress.epoch != number:
             self.progress = Progress(number, 0, len(batches))
         self.network.train()
@@ -75,7 +95,9 @@ class Minibatch(Trainer):
             mean = float(loss) / max(targets, 1)
             if not mean <= BOUND:
                 raise Diverged(number, f"batch {last} of {len(batches)}", ADVICE)
-            self.progress = now._replace(position=last, targets=now.targets + targets, loss=now.loss + float(loss))
+            self.progress = now._replace(
+                position=last, targets=now.targets + targets, loss=now.loss + float(loss)
+            )
             yield self.progress
 
     def _learn(self, batch: Batch, total: int) -> Tensor:
@@ -83,11 +105,17 @@ class Minibatch(Trainer):
         torch.manual_seed((self.run.seed * 0x9E3779B97F4A7C15 + self.step) % 2**63)
         for group in self.optimizer.param_groups:
             group["lr"] = self.settings.learning_rate * rate(self.settings, self.step, total)
-        items, lengths, rows, steps, targets = (torch.from_numpy(array).to(self.device) for array in batch)
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bfloat16"):
+        items, lengths, rows, steps, targets = (
+            torch.from_numpy(array).to(self.device) for array in batch
+        )
+        with torch.autocast(
+            self.device.type, torch.bfloat16, enabled=self.settings.precision == "bfloat16"
+        ):
             outputs = self.network(items, lengths)[rows, steps]
             corrections = self.network.corrections(items, lengths, rows, steps, outputs)
-            loss = self.loss(self.network.queries(outputs), self.network.item_vectors(), targets, corrections)
+            loss = self.objective(
+                self.network.queries(outputs), self.network.item_vectors(), targets, corrections
+            )
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         if self.settings.clip:
@@ -102,8 +130,8 @@ class Minibatch(Trainer):
         """Move the averaged parameters; early on they forget sooner, so that the first values do not linger."""
         if self.averages:
             keep = min(self.settings.ema, (1 + self.step) / (10 + self.step))
-            names = list(self.averages)
-            torch._foreach_lerp_([self.averages[name] for name in names], [self.named[name] for name in names], 1 - keep)
+            for name, average in self.averages.items():
+                average.lerp_(self.named[name], 1 - keep)
 
     # -- state -----------------------------------------------------------------------------------
 
@@ -112,16 +140,25 @@ class Minibatch(Trainer):
         return _arrays(self.averages or self.named)
 
     def state(self) -> TrainerState:
-        tensors = _arrays(self.named) | {f"ema.{name}": array for name, array in _arrays(self.averages).items()}
+        tensors = _arrays(self.named) | {
+            f"ema.{name}": array for name, array in _arrays(self.averages).items()
+        }
         for name, value in self.named.items():
             remembered = self.optimizer.state.get(value, {})
-            tensors |= {f"optimizer.{name}.{moment}": _array(remembered[moment]) for moment in MOMENTS if moment in remembered}
+            tensors |= {
+                f"optimizer.{name}.{moment}": _array(remembered[moment])
+                for moment in MOMENTS
+                if moment in remembered
+            }
         return TrainerState({"progress": self.progress._asdict(), "step": self.step}, tensors)
 
     @torch.no_grad()
     def restore(self, state: TrainerState) -> None:
         try:
-            self.progress, self.step = Progress(**state.values["progress"]), int(state.values["step"])
+            self.progress, self.step = (
+                Progress(**state.values["progress"]),
+                int(state.values["step"]),
+            )
             for name, value in self.named.items():
                 self._take(value, state.tensors[name])
                 if self.averages:
@@ -130,21 +167,71 @@ class Minibatch(Trainer):
                     moments = {moment: torch.zeros_like(value) for moment in MOMENTS}
                     for moment, tensor in moments.items():
                         self._take(tensor, state.tensors[f"optimizer.{name}.{moment}"])
-                    self.optimizer.state[value] = {"step": torch.tensor(float(self.step)), **moments}
+                    self.optimizer.state[value] = {
+                        "step": torch.tensor(float(self.step)),
+                        **moments,
+                    }
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise ModelError(f"the checkpoint does not fit this network ({error}): remove it and train again") from None
+            raise ModelError(
+                f"the checkpoint does not fit this network ({error}): remove it and train again"
+            ) from None
 
     @staticmethod
     def _take(target: Tensor, array: np.ndarray) -> None:
         if tuple(array.shape) != tuple(target.shape):
-            raise ValueError(f"a tensor of shape {array.shape} where {tuple(target.shape)} is expected")
+            raise ValueError(
+                f"a tensor of shape {array.shape} where {tuple(target.shape)} is expected"
+            )
         target.copy_(torch.from_numpy(np.ascontiguousarray(array)))
 
     # -- before ----------------------------------------------------------------------------------
 
     @classmethod
+    def settle(cls, settings: TrainerSettings, n_items: int) -> tuple[TrainerSettings, str | None]:
+        assert isinstance(settings, MinibatchSettings)
+        if settings.loss != "auto":
+            return settings, None
+        if n_items <= WHOLE_CATALOG:
+            return replace(settings, loss="cross-entropy"), None
+        why = f"{n_items:,} items are too many to score all of them at every step"
+        note = f"the loss is sampled-softmax, against {settings.negatives:,} items a batch: {why}"
+        return replace(settings, loss="sampled-softmax"), note
+
+    @classmethod
+    def device(cls, asked: str) -> str:
+        found = "cuda" if torch.cuda.is_available() else "cpu"
+        if asked == "cuda" and found != "cuda":
+            raise ConfigError(
+                "device is cuda, but torch finds no GPU here: leave --device out, or install a torch build for CUDA"
+            )
+        return found if asked == "auto" else asked
+
+    @classmethod
     def cost(cls, model: Model, part: Part, n_items: int) -> Cost:
-        raise NotImplementedError
+        """Estimate from the arithmetic: of the network for every event read, of the loss for every target."""
+        settings = model.config.training
+        assert isinstance(settings, MinibatchSettings)
+        shapes = model.shapes(n_items, len(part))
+        d, targets = shapes["X"][1], int(np.maximum(part.lengths - 1, 0).sum())
+        dense = sum(math.prod(shape) for name, shape in shapes.items() if name != "X")
+        read = targets
+        if settings.batches != "sequences":
+            longest = np.minimum(part.lengths, settings.length).astype(np.float64)
+            shared = 1 if settings.batches == "prefixes" else settings.positions
+            read = int((longest * np.maximum(part.lengths - 1, 0)).sum() / 2 / shared) + targets
+        scored = n_items if settings.loss in ("auto", "cross-entropy") else settings.negatives
+        steps = targets / max(1, settings.batch_size)
+        seconds = read * 6.0 * dense / NETWORK + targets * 8.0 * scored * d / LOSS
+        if settings.batches == "sequences":
+            steps = len(part) / settings.batch_size
+        seconds += steps * 30.0 * sum(map(math.prod, shapes.values())) / OPTIMIZER
+        at_once = settings.batch_size * min(settings.length, int(part.lengths.max(initial=1)))
+        memory = (
+            TORCH
+            + 4 * 8 * sum(map(math.prod, shapes.values()))
+            + 4 * at_once * (24 * d + scored * (scored != n_items))
+        )
+        return Cost(seconds, memory)
 
 
 def rate(settings: MinibatchSettings, step: int, total: int) -> float:
@@ -153,7 +240,9 @@ def rate(settings: MinibatchSettings, step: int, total: int) -> float:
     if settings.decay == "none":
         return rising
     done = min(1.0, max(0, step - settings.warmup) / max(1, total - settings.warmup))
-    return rising * (1 - done if settings.decay == "linear" else 0.5 * (1 + math.cos(math.pi * done)))
+    return rising * (
+        1 - done if settings.decay == "linear" else 0.5 * (1 + math.cos(math.pi * done))
+    )
 
 
 def _array(tensor: Tensor) -> np.ndarray:

@@ -22,7 +22,10 @@ BASE = 400 << 20
 
 @dataclass(frozen=True)
 class Plan:
-    """Estimates: `memory` in bytes, `seconds` of all epochs and evaluations, `events` an epoch."""
+    """Estimates: `memory` in bytes, `seconds` of all epochs and evaluations, `events` an epoch.
+
+    `notes` say what was decided by the size of the data.
+    """
 
     users: int
     items: int
@@ -31,6 +34,7 @@ class Plan:
     parameters: int
     memory: int
     seconds: float
+    notes: tuple[str, ...] = ()
 
 
 class Need(NamedTuple):

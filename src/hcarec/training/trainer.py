@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from hcarec.errors import ModelError
+from hcarec.errors import ConfigError, ModelError
 from hcarec.ops.parameters import Theta
-from hcarec.settings import RunSettings
+from hcarec.settings import RunSettings, TrainerSettings
 
 if TYPE_CHECKING:
     from hcarec.data.split import Part
@@ -66,6 +66,20 @@ class Trainer(ABC):
         self.model, self.part, self.run = model, part, run
         self.progress = Progress()
         """Where training stands."""
+
+    @classmethod
+    def settle(cls, settings: TrainerSettings, n_items: int) -> tuple[TrainerSettings, str | None]:
+        """Decide what the settings leave to the size of the catalog; say in words what was decided."""
+        return settings, None
+
+    @classmethod
+    def device(cls, asked: str) -> str:
+        """Return the device that a run takes, or refuse the one asked for; auto is the best there is."""
+        if asked not in ("auto", "cpu"):
+            raise ConfigError(
+                f"device is {asked}, but the trainer {cls.name} computes on the CPU: leave --device out"
+            )
+        return "cpu"
 
     @classmethod
     @abstractmethod

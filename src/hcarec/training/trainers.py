@@ -3,28 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from hcarec.data.split import Part
+from hcarec.extras import require
 from hcarec.models import Model
 from hcarec.settings import RunSettings
 from hcarec.training.trainer import Progress, Trainer
 from hcarec.training.user_sgd import UserSGD
 
-TRAINERS: dict[str, type[Trainer]] = {one.name: one for one in (UserSGD,)}
-"""The trainers by their names; their settings are in `hcarec.settings.TRAINERS`."""
+
+def _minibatch() -> type[Trainer]:
+    require("torch", "mini-batch training (--trainer minibatch)", "torch")
+    from hcarec.training.minibatch import Minibatch
+
+    return Minibatch
+
+
+TRAINERS: dict[str, Callable[[], type[Trainer]]] = {
+    "user-sgd": lambda: UserSGD,
+    "minibatch": _minibatch,
+}
+"""The trainers by their names, imported when they are needed; their settings are in `hcarec.settings`."""
 
 
 def trainer_of(model: Model) -> type[Trainer]:
     """Return the kind of trainer that a model's configuration names."""
     assert model.config.training is not None, "a model that counts has no trainer"
-    return TRAINERS[model.config.training.name]
+    return TRAINERS[model.config.training.name]()
+
+
+def settle(model: Model) -> str | None:
+    """Decide what a model's trainer leaves to the size of the catalog; return that in words."""
+    assert model.config.training is not None
+    settled, note = trainer_of(model).settle(model.config.training, len(model.item_ids))
+    model.config = replace(model.config, training=settled)
+    return note
 
 
 def fit(
     model: Model, part: Part, seed: int, progress: Callable[[Progress], None] | None = None
 ) -> None:
     """Train a model, whose parameters have their first values, for its number of epochs."""
-    trainer = trainer_of(model)(model, part, RunSettings(seed=seed))
+    kind = trainer_of(model)
+    settle(model)
+    trainer = kind(model, part, RunSettings(seed=seed, device=kind.device("auto")))
     for number in range(1, model.config.epochs + 1):
         for now in trainer.epoch(number):
             if progress:

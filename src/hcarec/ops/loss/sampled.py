@@ -33,7 +33,9 @@ def draw(n: int, weights: Tensor | None, n_items: int, device: torch.device) -> 
     return drawn.sort().values
 
 
-def scores(H: Tensor, Z: Tensor, targets: Tensor, negatives: Tensor, corrections: Corrections | None) -> Sampled:
+def scores(
+    H: Tensor, Z: Tensor, targets: Tensor, negatives: Tensor, corrections: Corrections | None
+) -> Sampled:
     """Return the corrected scores of queries H (P, d): of their targets (P,) and of negatives (K,), ascending."""
     of_targets = (H * Z[targets]).sum(1)
     of_negatives = H @ Z[negatives].T
@@ -47,8 +49,14 @@ def scores(H: Tensor, Z: Tensor, targets: Tensor, negatives: Tensor, corrections
         first = torch.searchsorted(negatives, items)
         times = torch.searchsorted(negatives, items, right=True) - first
         entry = torch.repeat_interleave(torch.arange(len(items), device=H.device), times)
-        column = first[entry] + torch.arange(len(entry), device=H.device) - (times.cumsum(0) - times)[entry]
-        of_negatives = of_negatives.index_put((position[entry], column), values[entry], accumulate=True)
+        column = (
+            first[entry]
+            + torch.arange(len(entry), device=H.device)
+            - (times.cumsum(0) - times)[entry]
+        )
+        of_negatives = of_negatives.index_put(
+            (position[entry], column), values[entry], accumulate=True
+        )
     return Sampled(of_targets, of_negatives.masked_fill(negatives == targets[:, None], -torch.inf))
 
 
@@ -68,7 +76,9 @@ def bpr_max(found: Sampled, penalty: float = 1.0) -> Tensor:
     weights = torch.softmax(found.negatives, dim=1)
     finite = found.negatives.masked_fill(found.negatives.isinf(), 0.0)
     wins = torch.sigmoid(found.targets[:, None] - finite)
-    return (-torch.log((weights * wins).sum(1) + 1e-24) + penalty * (weights * finite.square()).sum(1)).mean()
+    return (
+        -torch.log((weights * wins).sum(1) + 1e-24) + penalty * (weights * finite.square()).sum(1)
+    ).mean()
 
 
 def bce(found: Sampled) -> Tensor:
