@@ -12,6 +12,7 @@ import pytest
 from hcarec import BPR, GRU, HCAGRU, ItemKNN, Markov, Pop, Random, Sequences, load, synthetic
 from hcarec.errors import ConfigError, DataError, ModelError
 from hcarec.models import Model, make
+from hcarec.models.hca_gru import HCAGRUOptions
 from hcarec.ops import cpu_kernels
 from hcarec.topk import Queries
 
@@ -26,12 +27,19 @@ KINDS: dict[str, Callable[[], Model]] = {
     "x-only": lambda: HCAGRU(d=D, window_x=4, window_h=1),
     "h-only": lambda: HCAGRU(d=D, window_x=1, window_h=3),
     "both": lambda: HCAGRU(d=D, window_x=4, window_h=3),
+    "mini-batches": lambda: GRU(d=D, trainer="minibatch", batch_size=16, warmup=5),
+    "options": lambda: HCAGRU(**OPTIONS),
 }
+OPTIONS: HCAGRUOptions = {
+    "trainer": "minibatch", "batch_size": 16, "warmup": 5, "learning_rate": 0.01, "d": D, "window_x": 4, "window_h": 3, "blocks": 2,
+    "padding": "masked", "fusion": "residual", "attention_h": "dot", "item_norm": True, "output_norm": True, "scores": "cosine",
+    "copy_window": 6, "input_dropout": 0.1, "hidden_dropout": 0.1, "output_dropout": 0.1,
+}  # fmt: skip
 COUNTING = ["pop", "markov", "item-knn"]
 LEARNING = [name for name in KINDS if name not in ("random", *COUNTING)]
 PERSONAL = [name for name in KINDS if name not in ("random", "pop")]
 STATEFUL = [name for name in KINDS if name not in ("random", "pop", "bpr")]
-NETWORKS = ["gru", "x-only", "h-only", "both"]
+NETWORKS = ["gru", "x-only", "h-only", "both", "mini-batches"]
 Trained = dict[str, Model]
 
 
@@ -141,8 +149,10 @@ def test_tensors_have_the_names_and_shapes_of_the_contract(trained: Trained, dat
         "x-only": gru | x_level,
         "h-only": gru | h_level,
         "both": gru | x_level | h_level,
+        "mini-batches": gru,
     }
-    for name, found in trained.items():
+    for name in expected:
+        found = trained[name]
         assert found.shapes(n, data.n_users) == expected[name]
         sizes = {letter: (-1,) if -1 in expected[name][letter] else value.shape for letter, value in found.theta.items()}
         assert sizes == expected[name], name

@@ -206,8 +206,8 @@ class MinibatchSettings(TrainerSettings):
     """Weight decay of AdamW on matrices and item vectors."""
     warmup: int = whole(200, 0, 10**9)
     """Steps over which the learning rate rises from zero."""
-    decay: str = choice("none", ("none", "linear", "cosine"))
-    """How the learning rate falls to zero towards the last epoch."""
+    schedule: str = choice("constant", ("constant", "linear", "cosine"))
+    """The learning rate after the warm-up: constant, or how it falls to zero towards the last epoch."""
     clip: float = number(5.0)
     """Greatest norm of a step's gradient; 0 leaves it as it is."""
     ema: float = number(0.999, 0.0, 1.0)
@@ -217,7 +217,7 @@ class MinibatchSettings(TrainerSettings):
 
     @property
     def depends_on_epochs(self) -> bool:
-        return self.decay != "none"
+        return self.schedule != "constant"
 
 
 TRAINERS: dict[str, type[TrainerSettings]] = {one.name: one for one in (UserSGDSettings, MinibatchSettings)}
@@ -250,7 +250,7 @@ class TrainerOptions(PresetOptions, total=False):
     sampling: str
     weight_decay: float
     warmup: int
-    decay: str
+    schedule: str
     clip: float
     ema: float
     precision: str

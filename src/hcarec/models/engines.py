@@ -22,7 +22,9 @@ class Engine(Protocol):
     """Runs a network with its parameters as they are; see `hcarec.models.base.Model` for the verbs."""
 
     item_vectors: np.ndarray
-    state_dtype: np.dtype[Any]
+
+    @property
+    def state_dtype(self) -> np.dtype[Any]: ...
 
     def encode(self, items: np.ndarray, offsets: np.ndarray, threads: int | None) -> Queries: ...
 
@@ -108,11 +110,16 @@ class OptionsEngine:
 
         self._theta, self._network, self._numba = theta, network, numba
         self._packed = numba.pack(theta, network)
-        self.item_vectors, self.state_dtype = self._packed.ranked, state.state_dtype(network)
+        self.item_vectors = self._packed.ranked
 
     def encode(self, items: np.ndarray, offsets: np.ndarray, threads: int | None) -> Queries:
         """Return the last output of each history, and the copy term's corrections."""
         return Queries(*self._numba.encode(self._packed, items, offsets, threads))
+
+    @property
+    def state_dtype(self) -> np.dtype[Any]:
+        """Return the last items, hidden states and inputs of every layer, and the last output."""
+        return state.state_dtype(self._network)
 
     def start(self, n: int) -> np.ndarray:
         """Return states before the first event."""

@@ -11,7 +11,7 @@ import numpy as np
 from hcarec.errors import ConfigError
 from hcarec.models.base import Model
 from hcarec.models.engines import Engine, engine
-from hcarec.ops.hca.parameters import Network, initialize, shapes
+from hcarec.ops.hca import parameters
 from hcarec.ops.parameters import Trained
 from hcarec.settings import NetworkSettings, TrainerOptions, UserSGDSettings, choice, flag, number, whole
 from hcarec.topk import Queries
@@ -116,11 +116,11 @@ class HCAGRU(Model):
         return self.config.network
 
     @property
-    def network(self) -> Network:
+    def network(self) -> parameters.Network:
         """Return what the network computes, as the operations take it."""
         options = {name: value for name, value in dataclasses.asdict(self.settings).items() if not name.startswith("window_")}
         w_x, w_h = self.windows
-        return Network(w_x=w_x, w_h=w_h, **options)
+        return parameters.Network(w_x=w_x, w_h=w_h, **options)
 
     @property
     def windows(self) -> tuple[int, int]:
@@ -129,13 +129,13 @@ class HCAGRU(Model):
 
     def shapes(self, n_items: int, n_users: int) -> dict[str, tuple[int, ...]]:
         """Return the shapes of the network's parameters."""
-        return shapes(self.network, n_items)
+        return parameters.shapes(self.network, n_items)
 
     # -- learning ------------------------------------------------------------------------------------------------
 
     def initialize(self, items: np.ndarray, offsets: np.ndarray, seed: int, threads: int | None = None) -> None:
         """Draw all parameters."""
-        self.theta = initialize(self.network, len(self.item_ids), seed)
+        self.theta = parameters.initialize(self.network, len(self.item_ids), seed)
 
     def train_users(self, items: np.ndarray, offsets: np.ndarray, order: np.ndarray, settings: UserSGDSettings, seed: int, epoch: int) -> Trained:
         """Take one step per user."""

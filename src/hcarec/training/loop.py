@@ -240,7 +240,7 @@ class Loop:
         """Decide on device and whatever else is left to the data; return that in words."""
         if not self.model.config.trains:
             return ()
-        device = trainer_of(self.model).device(self.run.device)
+        device = trainer_of(self.model).choose_device(self.run.device)
         self.run = replace(self.run, device=device)
         note = settle(self.model)
         return (f"computing on {device}", *([note] if note else []))

@@ -1,4 +1,4 @@
-"""Training by mini-batches, as it is done today: AdamW, a schedule, averaged weights, the whole catalog as negatives."""
+"""Training by mini-batches, as it is done today: AdamW, a schedule, averaged weights."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ REPORT = 16
 """Batches between two reports of progress, where checkpoints may be written."""
 BOUND = 1e4
 """A mean loss above this has diverged."""
-ADVICE = "try a smaller learning rate (--set learning_rate=..), more warm-up (--set warmup=..) or --set clip=1"
+ADVICE = (
+    "try a smaller learning rate (--set learning_rate=..) or a longer warm-up (--set warmup=..)"
+)
 WHOLE_CATALOG = 300_000
 """Items up to which every one is a negative at every step."""
 NETWORK, LOSS, OPTIMIZER = 2e10, 6e10, 1e10
@@ -65,7 +67,7 @@ class Minibatch(Trainer):
         self.step = 0
 
     def _groups(self) -> list[dict[str, Any]]:
-        """Return the parameters by whether they decay: matrices do, biases, gains and scalars do not."""
+        """Return the parameters by whether they decay: matrices do, the others do not."""
         decays = [value for value in self.named.values() if value.ndim > 1 and value.shape[0] > 2]
         others = [
             value for value in self.named.values() if not (value.ndim > 1 and value.shape[0] > 2)
@@ -117,7 +119,7 @@ class Minibatch(Trainer):
                 self.network.queries(outputs), self.network.item_vectors(), targets, corrections
             )
         self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         if self.settings.clip:
             torch.nn.utils.clip_grad_norm_(list(self.named.values()), self.settings.clip)
         self.optimizer.step()
@@ -127,7 +129,7 @@ class Minibatch(Trainer):
 
     @torch.no_grad()
     def _average(self) -> None:
-        """Move the averaged parameters; early on they forget sooner, so that the first values do not linger."""
+        """Move the averaged parameters; early on, while they change most, they forget sooner."""
         if self.averages:
             keep = min(self.settings.ema, (1 + self.step) / (10 + self.step))
             for name, average in self.averages.items():
@@ -198,17 +200,18 @@ class Minibatch(Trainer):
         return replace(settings, loss="sampled-softmax"), note
 
     @classmethod
-    def device(cls, asked: str) -> str:
+    def choose_device(cls, asked: str) -> str:
         found = "cuda" if torch.cuda.is_available() else "cpu"
         if asked == "cuda" and found != "cuda":
             raise ConfigError(
-                "device is cuda, but torch finds no GPU here: leave --device out, or install a torch build for CUDA"
+                "device is cuda, but torch finds no GPU here:"
+                " leave --device out, or install a torch build for CUDA"
             )
         return found if asked == "auto" else asked
 
     @classmethod
     def cost(cls, model: Model, part: Part, n_items: int) -> Cost:
-        """Estimate from the arithmetic: of the network for every event read, of the loss for every target."""
+        """Estimate from the arithmetic: of the network by events read, of the loss by targets."""
         settings = model.config.training
         assert isinstance(settings, MinibatchSettings)
         shapes = model.shapes(n_items, len(part))
@@ -237,11 +240,11 @@ class Minibatch(Trainer):
 def rate(settings: MinibatchSettings, step: int, total: int) -> float:
     """Return the share of the learning rate at a step: a rise, then 1 or a fall to zero at `total`."""
     rising = (step + 1) / settings.warmup if step < settings.warmup else 1.0
-    if settings.decay == "none":
+    if settings.schedule == "constant":
         return rising
     done = min(1.0, max(0, step - settings.warmup) / max(1, total - settings.warmup))
     return rising * (
-        1 - done if settings.decay == "linear" else 0.5 * (1 + math.cos(math.pi * done))
+        1 - done if settings.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * done))
     )
 
 

@@ -1,4 +1,4 @@
-"""What mini-batch training minimizes: cross-entropy over the catalog, or a loss against sampled items."""
+"""What mini-batch training minimizes: cross-entropy, or a loss against sampled items."""
 
 from __future__ import annotations
 

@@ -69,12 +69,12 @@ class Trainer(ABC):
 
     @classmethod
     def settle(cls, settings: TrainerSettings, n_items: int) -> tuple[TrainerSettings, str | None]:
-        """Decide what the settings leave to the size of the catalog; say in words what was decided."""
+        """Decide what the settings leave to the size of the catalog; say in words what."""
         return settings, None
 
     @classmethod
-    def device(cls, asked: str) -> str:
-        """Return the device that a run takes, or refuse the one asked for; auto is the best there is."""
+    def choose_device(cls, asked: str) -> str:
+        """Return the device that a run takes, or refuse the one asked for; auto is the best one."""
         if asked not in ("auto", "cpu"):
             raise ConfigError(
                 f"device is {asked}, but the trainer {cls.name} computes on the CPU: leave --device out"

@@ -24,7 +24,7 @@ TRAINERS: dict[str, Callable[[], type[Trainer]]] = {
     "user-sgd": lambda: UserSGD,
     "minibatch": _minibatch,
 }
-"""The trainers by their names, imported when they are needed; their settings are in `hcarec.settings`."""
+"""The trainers by their names, imported when needed; their settings are in `hcarec.settings`."""
 
 
 def trainer_of(model: Model) -> type[Trainer]:
@@ -47,7 +47,7 @@ def fit(
     """Train a model, whose parameters have their first values, for its number of epochs."""
     kind = trainer_of(model)
     settle(model)
-    trainer = kind(model, part, RunSettings(seed=seed, device=kind.device("auto")))
+    trainer = kind(model, part, RunSettings(seed=seed, device=kind.choose_device("auto")))
     for number in range(1, model.config.epochs + 1):
         for now in trainer.epoch(number):
             if progress:

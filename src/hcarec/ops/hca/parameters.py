@@ -58,7 +58,7 @@ class Network:
 
     @property
     def is_paper(self) -> bool:
-        """Say whether this is the paper's network; dropout and first values do not change what is computed."""
+        """Say whether this is the paper's network, however it is trained."""
         plain = Network(d=self.d, w_x=self.w_x, w_h=self.w_h)
         names = ("input_dropout", "hidden_dropout", "output_dropout", "initial")
         trained = {name: getattr(self, name) for name in names}

@@ -1,4 +1,4 @@
-"""Losses against sampled items, where the whole catalog is too large: sampled softmax, BPR-max, BCE.
+"""Losses against sampled items, where the catalog is too large: sampled softmax, BPR-max, BCE.
 
 A batch shares its negatives. Scores have the same sparse corrections as in ranking; a negative that
 is a position's own target does not count there.
@@ -18,7 +18,7 @@ Corrections = tuple[Tensor, Tensor, Tensor]
 
 
 class Sampled(NamedTuple):
-    """Scores of the targets (P,) and of the shared negatives (P, K), -inf where one is the target."""
+    """Scores of targets (P,) and of shared negatives (P, K), -inf where one is the target."""
 
     targets: Tensor
     negatives: Tensor
@@ -36,7 +36,10 @@ def draw(n: int, weights: Tensor | None, n_items: int, device: torch.device) -> 
 def scores(
     H: Tensor, Z: Tensor, targets: Tensor, negatives: Tensor, corrections: Corrections | None
 ) -> Sampled:
-    """Return the corrected scores of queries H (P, d): of their targets (P,) and of negatives (K,), ascending."""
+    """Return the corrected scores of queries H (P, d) with targets (P,) and negatives (K,).
+
+    The negatives are ascending.
+    """
     of_targets = (H * Z[targets]).sum(1)
     of_negatives = H @ Z[negatives].T
     if corrections is not None:
@@ -61,9 +64,10 @@ def scores(
 
 
 def sampled_softmax(found: Sampled, log_q: Tensor) -> Tensor:
-    """Return the mean cross-entropy of the targets among themselves and the negatives, corrected for how these were drawn.
+    """Return the mean cross-entropy of each target among the negatives.
 
-    A negative stands for 1 / (K q) items: its score is lowered by log(K q), where q is the chance to be drawn.
+    A negative stands for 1 / (K q) items, q being the chance to draw it, so that its score is
+    lowered by log(K q); `log_q` (K,).
     """
     K = found.negatives.shape[1]
     negatives = found.negatives - log_q - math.log(K)
@@ -72,7 +76,10 @@ def sampled_softmax(found: Sampled, log_q: Tensor) -> Tensor:
 
 
 def bpr_max(found: Sampled, penalty: float = 1.0) -> Tensor:
-    """Return -log of the softmax-weighted chance that the target wins, plus the weighted squares of negative scores."""
+    """Return -log of the softmax-weighted chance that the target wins, plus a penalty.
+
+    The penalty is the weighted mean of the squared scores of negatives.
+    """
     weights = torch.softmax(found.negatives, dim=1)
     finite = found.negatives.masked_fill(found.negatives.isinf(), 0.0)
     wins = torch.sigmoid(found.targets[:, None] - finite)
@@ -82,7 +89,7 @@ def bpr_max(found: Sampled, penalty: float = 1.0) -> Tensor:
 
 
 def bce(found: Sampled) -> Tensor:
-    """Return -log sigma of the target's score, and the mean of -log(1 - sigma) over the negatives."""
+    """Return -log sigma of the target's score plus the mean of -log(1 - sigma) of negatives."""
     there = found.negatives.isfinite()
     against = softplus(found.negatives.masked_fill(~there, 0.0)) * there
     return (-logsigmoid(found.targets) + against.sum(1) / there.sum(1).clamp(min=1)).mean()

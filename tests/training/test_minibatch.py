@@ -1,0 +1,279 @@
+"""Training by mini-batches: it learns, goes on bit for bit, and says clearly what it cannot do."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hcarec
+from hcarec import Sequences, synthetic
+from hcarec.errors import ConfigError, ModelError
+from hcarec.settings import MinibatchSettings
+from hcarec.training import train
+from hcarec.training.minibatch import WHOLE_CATALOG, Minibatch, rate
+
+Command = Callable[..., tuple[int, str, str]]
+QUICK: dict[str, Any] = {
+    "trainer": "minibatch",
+    "d": 8,
+    "batch_size": 32,
+    "warmup": 10,
+    "learning_rate": 0.02,
+    "initial": "scaled",
+    "compare": False,
+}
+WINNER: dict[str, Any] = {
+    "blocks": 1,
+    "padding": "masked",
+    "fusion": "residual",
+    "scores": "cosine",
+    "item_norm": True,
+    "copy_window": 5,
+    "input_dropout": 0.1,
+    "hidden_dropout": 0.1,
+    "output_dropout": 0.1,
+}
+
+
+@pytest.fixture(scope="module")
+def data() -> Sequences:
+    return synthetic(users=300, items=60, mean_length=15, interest=0.9, taste=0.05, seed=4)
+
+
+@pytest.fixture(scope="module")
+def stored(data: Sequences, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("minibatch") / "data"
+    data.save(path)
+    return path
+
+
+def ndcg(data: Sequences, **settings: Any) -> float:
+    found = train(data, **{**QUICK, **settings}).about["metrics"]["ndcg@10"]
+    return float(found)
+
+
+@pytest.mark.parametrize("batches", ["sequences", "prefixes", "positions"])
+def test_it_learns_what_follows(batches: str, data: Sequences) -> None:
+    """On a log whose next event follows from the last one, all ways of making batches find it."""
+    popular = train(data, model="pop", compare=False).about["metrics"]["ndcg@10"]
+    assert ndcg(data, model="gru", d=16, epochs=30, batches=batches, patience=0) > 1.5 * popular
+
+
+@pytest.mark.parametrize("loss", ["cross-entropy", "sampled-softmax", "bpr-max", "bce"])
+def test_every_loss_learns(loss: str, data: Sequences) -> None:
+    popular = train(data, model="pop", compare=False).about["metrics"]["ndcg@10"]
+    settings = {"model": "gru", "d": 16, "epochs": 25, "patience": 0, "loss": loss, "negatives": 40}
+    assert ndcg(data, **settings) > 1.3 * popular
+
+
+def test_the_options_learn_too(data: Sequences) -> None:
+    popular = train(data, model="pop", compare=False).about["metrics"]["ndcg@10"]
+    assert ndcg(data, model="hca-gru", d=16, epochs=30, patience=0, **WINNER) > 1.5 * popular
+
+
+def test_the_same_seed_gives_the_same_bits(data: Sequences) -> None:
+    one, two, other = (
+        train(data, model="hca-gru", epochs=2, seed=seed, **QUICK, **WINNER) for seed in (1, 1, 2)
+    )
+    assert all((one.theta[name] == two.theta[name]).all() for name in one.theta)
+    assert not (one.theta["U"] == other.theta["U"]).all()
+
+
+def test_averaged_weights_are_those_that_are_kept(data: Sequences) -> None:
+    kept = train(data, model="gru", epochs=2, ema=0.9, **QUICK)
+    last = train(data, model="gru", epochs=2, ema=0.0, **QUICK)
+    assert not np.allclose(kept.theta["U"], last.theta["U"], atol=1e-4)
+
+
+# -- interruptions ---------------------------------------------------------------------------------
+
+KILLED = """
+import sys
+from hcarec import Sequences
+from hcarec.training import Callback, train, minibatch
+minibatch.REPORT = 3
+
+class Tell(Callback):
+    def chunk(self, now, events_per_second):
+        print(now.epoch, now.position, flush=True)
+
+import json
+settings = json.loads(sys.argv[3])
+train(Sequences.open(sys.argv[1]), sys.argv[2], threads=1, seed=7, checkpoint_seconds=0,
+      callback=Tell(), resume=True, **settings)
+"""
+
+
+def kill_and_resume(data: Path, folder: Path, kills: int, seed: int) -> None:
+    """Kill training at random moments and resume until it ends: bit for bit the same."""
+    settings = {**QUICK, **WINNER, "model": "hca-gru", "epochs": 4, "schedule": "cosine"}
+    program = [sys.executable, "-c", KILLED, str(data)]
+    given = json.dumps(settings)
+    whole = subprocess.run([*program, str(folder / "whole"), given], capture_output=True, text=True)
+    assert whole.returncode == 0, whole.stderr
+    chance, out = random.Random(seed), folder / "cut"
+    for _ in range(kills):
+        command = [*program, str(out), given]
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as run:
+            assert run.stdout is not None
+            while (line := run.stdout.readline()) and chance.random() < 0.8:
+                pass
+            time.sleep(chance.random() * 0.02)
+            run.send_signal(signal.SIGKILL)
+            _, error = run.communicate()
+            assert "Traceback" not in error, error
+        if not line and (out / "model.json").exists():
+            break
+    done = subprocess.run([*program, str(out), given], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    whole_bits, cut_bits = (
+        (folder / name / "model.safetensors").read_bytes() for name in ("whole", "cut")
+    )
+    assert whole_bits == cut_bits
+
+
+def test_killed_and_resumed_equals_uninterrupted(stored: Path, tmp_path: Path) -> None:
+    kill_and_resume(stored, tmp_path, kills=3, seed=1)
+
+
+@pytest.mark.soak
+def test_thirty_kills(stored: Path, tmp_path: Path) -> None:
+    for seed in range(10):
+        (tmp_path / str(seed)).mkdir()
+        kill_and_resume(stored, tmp_path / str(seed), kills=3, seed=seed)
+
+
+def test_a_finished_run_goes_on_unless_its_schedule_has_ended(
+    data: Sequences, tmp_path: Path
+) -> None:
+    train(data, tmp_path / "a", model="gru", epochs=4, **QUICK)
+    train(data, tmp_path / "b", model="gru", epochs=2, **QUICK)
+    train(data, tmp_path / "b", model="gru", epochs=4, resume=True, **QUICK)
+    bits = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("a", "b")]
+    assert bits[0] == bits[1]
+    train(data, tmp_path / "c", model="gru", epochs=2, schedule="linear", **QUICK)
+    with pytest.raises(
+        ConfigError, match=r"--resume cannot go on: config.epochs is 2 in the checkpoint"
+    ):
+        train(data, tmp_path / "c", model="gru", epochs=4, schedule="linear", resume=True, **QUICK)
+
+
+# -- what it cannot do -----------------------------------------------------------------------------
+
+
+def test_the_paper_trainer_trains_the_paper_network_alone(
+    stored: Path, tmp_path: Path, command: Command
+) -> None:
+    code, _, error = command("train", stored, "-o", tmp_path / "m", "--set", "blocks=1")
+    assert code == 2 and error.count("\n") == 1
+    assert "blocks 1 is not the paper's" in error and "--trainer minibatch" in error
+    assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"model": "bpr"}, "trainer 'minibatch' cannot train bpr: give user-sgd"),
+        ({"model": "markov"}, "there is no setting 'trainer' of markov"),
+        ({"model": "gru", "l2": 0.1}, "there is no setting 'l2' of gru"),
+        ({"model": "gru", "loss": "hinge"}, "loss 'hinge' is not known"),
+        ({"model": "gru", "batches": "users"}, "batches 'users' is not known"),
+        ({"model": "gru", "item_norm": 1}, "item_norm is 1: give true or false"),
+        (
+            {"model": "gru", "input_dropout": 1.5},
+            "input_dropout is 1.5: give a number from 0 to 0.99",
+        ),
+    ],
+)
+def test_settings_that_do_not_apply(settings: dict[str, Any], says: str, data: Sequences) -> None:
+    with pytest.raises(ConfigError, match=says):
+        train(data, trainer="minibatch", **settings)
+
+
+def test_a_device_that_is_missing(data: Sequences) -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    with pytest.raises(ConfigError, match="device is cuda, but torch finds no GPU here"):
+        train(data, model="gru", trainer="minibatch", device="cuda")
+    with pytest.raises(ConfigError, match="the trainer user-sgd computes on the CPU"):
+        train(data, model="gru", device="cuda")
+
+
+def test_a_loss_that_diverges_keeps_the_last_good_model(
+    data: Sequences, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = Minibatch._learn
+
+    def wild(self: Minibatch, batch: Any, total: int) -> Any:
+        loss = plain(self, batch, total)
+        return loss * float("nan") if self.progress.epoch == 3 else loss
+
+    monkeypatch.setattr(Minibatch, "_learn", wild)
+    with pytest.raises(
+        ModelError,
+        match=r"diverged in epoch 3 at batch \d+ of \d+: .*smaller learning rate.*the model of epoch [12] is kept",
+    ):
+        train(data, tmp_path / "m", model="gru", epochs=5, **QUICK)
+    kept = hcarec.load(tmp_path / "m")
+    assert kept.about["finished"] is False and np.isfinite(kept.theta["X"]).all()
+
+
+def test_a_damaged_checkpoint_is_refused_in_one_line(data: Sequences, tmp_path: Path) -> None:
+    from hcarec.training import checkpoint
+
+    train(data, tmp_path / "m", model="gru", epochs=1, **QUICK)
+    found = checkpoint.read(tmp_path / "m")
+    assert found is not None and found.trainer is not None
+    del found.trainer.tensors["optimizer.U.exp_avg"]
+    checkpoint.write(tmp_path / "m", found)
+    with pytest.raises(
+        ModelError, match=r"the checkpoint does not fit this network .*optimizer.U.exp_avg"
+    ):
+        train(data, tmp_path / "m", model="gru", epochs=2, resume=True, **QUICK)
+
+
+def test_without_torch_it_asks_for_the_extra(stored: Path, tmp_path: Path) -> None:
+    code = "import sys; sys.modules['torch'] = None; from hcarec.cli import main; main()"
+    arguments = ["train", str(stored), "-o", str(tmp_path / "m"), "--trainer", "minibatch"]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, env=os.environ
+    )
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+    assert "mini-batch training" in done.stderr and "pip install 'hcarec[torch]'" in done.stderr
+
+
+# -- what is decided -------------------------------------------------------------------------------
+
+
+def test_a_large_catalog_is_sampled_and_the_plan_says_so() -> None:
+    settled, note = Minibatch.settle(MinibatchSettings(), WHOLE_CATALOG)
+    assert isinstance(settled, MinibatchSettings) and (settled.loss, note) == (
+        "cross-entropy",
+        None,
+    )
+    settled, note = Minibatch.settle(MinibatchSettings(), WHOLE_CATALOG + 1)
+    assert isinstance(settled, MinibatchSettings) and settled.loss == "sampled-softmax"
+    assert note is not None and "too many" in note
+
+
+def test_the_learning_rate_rises_and_falls() -> None:
+    one = MinibatchSettings(warmup=10, schedule="cosine")
+    shares = [rate(one, step, 110) for step in range(111)]
+    assert shares[0] == pytest.approx(0.1) and max(shares) == shares[10] == 1.0
+    assert shares[60] == pytest.approx(0.5) and shares[110] == pytest.approx(0.0, abs=1e-12)
+    assert rate(MinibatchSettings(warmup=0), 10**6, 10) == 1.0
