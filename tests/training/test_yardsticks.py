@@ -115,6 +115,29 @@ def test_what_does_not_fit_into_memory_is_skipped_and_said(
     assert yardsticks._too_much(hcarec.Pop(), data, hcarec.split(data), 1.0) is None
 
 
+def test_ctrl_c_during_the_yardsticks_keeps_the_model(
+    stored: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(hcarec.Pop, "initialize", stopped)
+    code, out, _ = command(
+        "train", stored, "-o", tmp_path / "m", "--model", "gru", "--epochs", "2"
+    )
+    assert code == 0
+    assert "not compared with Markov: interrupted; not compared with POP: interrupted" in " ".join(
+        out.split()
+    )
+    model = hcarec.load(tmp_path / "m")
+    assert model.about["finished"] and model.about["metrics"]["ndcg@20"] > 0
+    assert model.about["yardsticks"] == {
+        "metric": "ndcg@20",
+        "models": {},
+        "skipped": {"Markov": "interrupted", "POP": "interrupted"},
+    }
+
+
 def test_after_several_runs_the_line_is_about_their_mean(
     stored: Path, tmp_path: Path, command: Command
 ) -> None:

@@ -411,11 +411,7 @@ class Loop:
             },
         }
         if tested and finished and planned is not None:
-            with self.callback.busy("measuring the yardsticks"):
-                model.about["yardsticks"] = yardsticks.measure(
-                    self.data, self.parts, model, planned.seconds, metric=self.metric,
-                    hide_seen=self.hide_seen, ks=self.ks, threads=self.run.threads,
-                )  # fmt: skip
+            model.about["yardsticks"] = self._yardsticks(planned)
         if self.out is not None and not begun_only:
             model.save(
                 self.out, "".join(json.dumps(record) + "\n" for record in state.log).encode()
@@ -431,6 +427,17 @@ class Loop:
                 hide_seen=self.hide_seen, exact=True, threads=self.run.threads, ks=self.ks,
             )  # fmt: skip
         return finite(found)
+
+    def _yardsticks(self, planned: Plan) -> dict[str, Any]:
+        """Measure the yardsticks; Ctrl-C ends that alone, because the model itself is finished."""
+        try:
+            with self.callback.busy("measuring the yardsticks"):
+                return yardsticks.measure(
+                    self.data, self.parts, self.model, planned.seconds, metric=self.metric,
+                    hide_seen=self.hide_seen, ks=self.ks, threads=self.run.threads,
+                )  # fmt: skip
+        except KeyboardInterrupt:
+            return yardsticks.interrupted(self.model, self.metric)
 
     def _selection(self, state: Checkpoint) -> dict[str, Any]:
         """Return how the epoch was chosen, and each metric's best."""

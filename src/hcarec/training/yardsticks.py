@@ -52,6 +52,12 @@ def measure(
     return {"metric": metric, "models": found, "skipped": skipped}
 
 
+def interrupted(model: Model, metric: str) -> dict[str, Any]:
+    """Return what `measure` returns, for yardsticks that Ctrl-C has left unmeasured."""
+    titles = [kind().config.title for kind in YARDSTICKS if kind.name != model.name]
+    return {"metric": metric, "models": {}, "skipped": dict.fromkeys(titles, "interrupted")}
+
+
 def _too_much(yardstick: Model, data: Sequences, parts: Split, run_seconds: float) -> str | None:
     """Say why a yardstick would take too much, or return None."""
     need = counted(yardstick, parts.history, data.n_items, int(parts.evaluated.sum()))
