@@ -215,3 +215,37 @@ def test_the_time_is_that_of_the_clock(
     assert done["training_seconds"] == sum(record["seconds"] for record in log)
     assert done["evaluation_seconds"] == sum(record["evaluation_seconds"] for record in log) + 1
     assert done["seconds"] >= done["training_seconds"] + done["evaluation_seconds"]
+
+
+def test_the_time_covers_the_yardsticks(
+    data: Sequences, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks, slow = iter(range(10**6)), []
+    monkeypatch.setattr(
+        "hcarec.training.loop.time.perf_counter", lambda: float(next(ticks)) + sum(slow)
+    )
+    monkeypatch.setattr(
+        "hcarec.training.yardsticks.measure",
+        lambda *_, **__: slow.append(1000) or {"metric": "ndcg@20", "models": {}, "skipped": {}},
+    )
+    done = train(data, tmp_path / "m", model="gru", d=4, epochs=2).about["training"]
+    assert done["yardstick_seconds"] == 1001
+    parts = ("training_seconds", "evaluation_seconds", "yardstick_seconds")
+    assert 1001 < sum(done[name] for name in parts) <= done["seconds"]
+
+
+def test_the_printed_time_names_its_parts(tmp_path: Path, data: Sequences) -> None:
+    from hcarec.cli.train_view import _times
+
+    model = train(data, model="gru", d=4, epochs=2)
+    model.about["training"] |= {
+        "seconds": 31.2,
+        "training_seconds": 12.0,
+        "evaluation_seconds": 3.1,
+        "yardstick_seconds": 1.2,
+        "events": 600_000,
+    }
+    assert _times(model) == (
+        "2 epochs in 31 s: 12 s training, 3.1 s evaluation, 1.2 s yardsticks;"
+        " 100,000 events/s in training"
+    )

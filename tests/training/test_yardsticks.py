@@ -122,9 +122,7 @@ def test_ctrl_c_during_the_yardsticks_keeps_the_model(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(hcarec.Pop, "initialize", stopped)
-    code, out, _ = command(
-        "train", stored, "-o", tmp_path / "m", "--model", "gru", "--epochs", "2"
-    )
+    code, out, _ = command("train", stored, "-o", tmp_path / "m", "--model", "gru", "--epochs", "2")
     assert code == 0
     assert "not compared with Markov: interrupted; not compared with POP: interrupted" in " ".join(
         out.split()

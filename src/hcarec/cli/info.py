@@ -121,8 +121,9 @@ def words(found: dict[str, Any]) -> list[tuple[str, str]]:
         lines.append(("selection", _selection(chosen)))
     if learns and (training := _section(found, "training")):
         early = "" if found.get("finished", True) else "; stopped early"
-        evaluation = f", {training['evaluation_seconds']} s of them for evaluation" if "evaluation_seconds" in training else ""
-        lines.append(("training", f"{training.get('epochs')} epochs in {training.get('seconds')} s{evaluation}{early}"))
+        parts = {"training": "training_seconds", "evaluation": "evaluation_seconds", "yardsticks": "yardstick_seconds"}
+        listed = ", ".join(f"{training[key]} s {what}" for what, key in parts.items() if training.get(key))
+        lines.append(("training", f"{training.get('epochs')} epochs in {training.get('seconds')} s{': ' if listed else ''}{listed}{early}"))
     return [*lines, *_figures(found), *_size(found)]
 
 

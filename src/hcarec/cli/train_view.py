@@ -155,11 +155,13 @@ def show(model: Model, out: Path) -> None:
 
 
 def _times(model: Model) -> str:
-    """Return how long a run took by the clock, how much of that was evaluation, and how fast it learned."""
+    """Return how long a run took by the clock, what of that went where, and how fast it learned."""
     done = model.about["training"]
-    epochs = f"{done['epochs']} epochs in " if model.config.trains else ""
-    speed = f"; {done['events'] * done['epochs'] / done['training_seconds']:,.0f} events/s in training" if done["training_seconds"] else ""
-    return f"{epochs}{span(done['seconds'])}, {span(done['evaluation_seconds'])} of that for evaluation{speed}"
+    learned, epochs = done["training_seconds"], f"{done['epochs']} epochs in " if model.config.trains else ""
+    parts = {"training": learned if model.config.trains else 0.0, "evaluation": done["evaluation_seconds"], "yardsticks": done["yardstick_seconds"]}
+    listed = ", ".join(f"{span(seconds)} {what}" for what, seconds in parts.items() if seconds)
+    speed = f"; {done['events'] * done['epochs'] / learned:,.0f} events/s in training" if learned else ""
+    return f"{epochs}{span(done['seconds'])}{': ' if listed else ''}{listed}{speed}"
 
 
 @contextlib.contextmanager

@@ -386,9 +386,13 @@ class Loop:
         train, history = self.train_part, self.parts.history
         model.complete((train.items, train.offsets), (history.items, history.offsets))
         tested = self.parts.evaluated.any() and not begun_only
-        evaluation_began = time.perf_counter()
+        test_began = time.perf_counter()
         metrics = self._test() if tested else {}
-        now = time.perf_counter()
+        test_ended = time.perf_counter()
+        compared, yardstick_seconds = None, 0.0
+        if tested and finished and planned is not None:
+            compared = self._yardsticks(planned)
+            yardstick_seconds = time.perf_counter() - test_ended
         evaluated = sum(record.get("evaluation_seconds", 0.0) for record in state.log)
         model.about = {
             "data": {
@@ -404,14 +408,15 @@ class Loop:
             "finished": finished,
             "training": {
                 "epochs": len(state.log),
-                "seconds": round(state.seconds + now - self.began, 3),
+                "seconds": round(state.seconds + time.perf_counter() - self.began, 3),
                 "training_seconds": round(sum(record["seconds"] for record in state.log), 3),
-                "evaluation_seconds": round(evaluated + now - evaluation_began, 3),
+                "evaluation_seconds": round(evaluated + test_ended - test_began, 3),
+                "yardstick_seconds": round(yardstick_seconds, 3),
                 "events": len(train.items),
             },
         }
-        if tested and finished and planned is not None:
-            model.about["yardsticks"] = self._yardsticks(planned)
+        if compared is not None:
+            model.about["yardsticks"] = compared
         if self.out is not None and not begun_only:
             model.save(
                 self.out, "".join(json.dumps(record) + "\n" for record in state.log).encode()
