@@ -158,6 +158,58 @@ def test_epochs_are_evaluated_every_n_and_at_the_end(data: Sequences, tmp_path: 
     assert len(log_of(tmp_path / "m")) == 8
 
 
+def untimed(folder: Path) -> list[dict[str, Any]]:
+    timed = ("seconds", "evaluation_seconds", "events_per_second")
+    return [
+        {name: value for name, value in record.items() if name not in timed}
+        for record in log_of(folder)
+    ]
+
+
+@pytest.mark.usefixtures("noisy")
+@pytest.mark.parametrize("first", [1, 2, 4, 5])
+@pytest.mark.parametrize("patience", [0, 2])
+def test_an_evaluation_out_of_turn_does_not_change_a_longer_run(
+    first: int, patience: int, data: Sequences, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {
+        "model": "gru",
+        "trainer": "noisy",
+        "d": 4,
+        "evaluate_every": 3,
+        "patience": patience,
+        "compare": False,
+    }
+    for seed in range(4):
+        whole, cut = tmp_path / f"whole-{seed}", tmp_path / f"cut-{seed}"
+        expected = train(data, whole, epochs=13, seed=seed, **options)
+        short = train(data, cut, epochs=first, seed=seed, **options)
+        assert "ndcg@20" in log_of(cut)[-1] and short.about["selection"]["epoch"] in (3, first)
+        again = train(data, cut, epochs=first, seed=seed, resume=True, **options)
+        assert again.about["selection"] == short.about["selection"]
+        longer = train(data, cut, epochs=13, seed=seed, resume=True, **options)
+        assert longer.about["selection"] == expected.about["selection"]
+        assert untimed(cut) == untimed(whole)
+        assert (cut / "model.safetensors").read_bytes() == (
+            whole / "model.safetensors"
+        ).read_bytes()
+
+
+@pytest.mark.usefixtures("noisy")
+def test_every_epoch_is_told_once(data: Sequences) -> None:
+    told: list[tuple[int, bool]] = []
+
+    class Listen(Callback):
+        def epoch(self, record: dict[str, Any], best: bool) -> None:
+            told.append((record["epoch"], "ndcg@20" in record))
+
+    train(
+        data, model="gru", trainer="noisy", d=4, epochs=5, evaluate_every=3, callback=Listen(),
+        compare=False,
+    )  # fmt: skip
+    assert told == [(1, False), (2, False), (3, True), (4, False), (5, True)]
+
+
 @pytest.mark.usefixtures("noisy")
 def test_training_stops_early_where_nothing_gets_better(data: Sequences, tmp_path: Path) -> None:
     options: dict[str, Any] = {"model": "gru", "trainer": "noisy", "d": 4, "compare": False}

@@ -291,6 +291,7 @@ class Loop:
                     return False
                 chunk_began = time.perf_counter()
         self._save(trainer, state)
+        self._judge_last(trainer, state)
         return True
 
     def _stops_early(self, state: Checkpoint) -> bool:
@@ -310,23 +311,41 @@ class Loop:
             "events_per_second": round(events / max(state.epoch_seconds, 1e-9)),
         }
         self._take_parameters(trainer)
-        better: set[str] = set()
+        state.log.append(record)
         if self.judged is None:
             self._choose(state, now.epoch)
-        elif now.epoch % settings.evaluate_every == 0 or now.epoch == settings.epochs:
-            began = time.perf_counter()
-            with self.callback.busy(f"epoch {now.epoch}: evaluating"):
-                metrics, users, _ = evaluate_part(
-                    self.model, *self.judged,
-                    hide_seen=self.hide_seen, threads=self.run.threads, ks=self.ks,
-                )  # fmt: skip
-            record["evaluation_seconds"] = round(time.perf_counter() - began, 4)
-            record["on"] = "validation" if self.selection == "validation" else "test"
-            record |= finite(metrics)
-            better = self._note_best(state, metrics, now.epoch)
-            self.callback.judged(now.epoch, users, better)
-        state.log.append(record)
+        elif now.epoch % settings.evaluate_every == 0:
+            self._judge(state)
+            return
+        elif now.epoch == settings.epochs:
+            return  # judged when the checkpoint is written, see _judge_last
+        self.callback.epoch(record, False)
+
+    def _judge(self, state: Checkpoint) -> None:
+        """Evaluate the epoch that was logged last, whose parameters the model has."""
+        assert self.judged is not None
+        record, began = state.log[-1], time.perf_counter()
+        with self.callback.busy(f"epoch {record['epoch']}: evaluating"):
+            metrics, users, _ = evaluate_part(
+                self.model, *self.judged,
+                hide_seen=self.hide_seen, threads=self.run.threads, ks=self.ks,
+            )  # fmt: skip
+        record["evaluation_seconds"] = round(time.perf_counter() - began, 4)
+        record["on"] = "validation" if self.selection == "validation" else "test"
+        record |= finite(metrics)
+        better = self._note_best(state, metrics, record["epoch"])
+        self.callback.judged(record["epoch"], users, better)
         self.callback.epoch(record, self.metric in better)
+
+    def _judge_last(self, trainer: Trainer, state: Checkpoint) -> None:
+        """Evaluate the last epoch where it was not its turn.
+
+        This comes after the last checkpoint, so that a longer run, in which this epoch is not the
+        last, goes on as if it had never been evaluated.
+        """
+        if self.judged is not None and state.log and "on" not in state.log[-1]:
+            self._take_parameters(trainer)
+            self._judge(state)
 
     def _take_parameters(self, trainer: Trainer) -> None:
         self.model.theta = trainer.parameters
