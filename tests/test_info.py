@@ -114,8 +114,10 @@ def test_a_manifest_that_anybody_may_have_written(folder: Path, part: str, comma
 
 
 def test_an_unfinished_run(data: Sequences, command: Command, tmp_path: Path) -> None:
-    run = {"config": {"model": "gru", "d": 6}, "data": data.fingerprint, "split": {}, "selection": "validation", "seen": False, "seed": 4}
-    state = Checkpoint(run, 3, TrainerState({}, {"X": np.zeros((50, 6), np.float32)}))
+    run = {"config": {"model": "gru", "d": 6}, "data": data.fingerprint, "split": {}, "selection": "validation", "seen": False}
+    run |= {"k": [20], "seed": 4, "device": "cpu"}
+    log = [{"epoch": epoch, "loss": 1.0, "seconds": 1.0, "events_per_second": 9} for epoch in (1, 2)]
+    state = Checkpoint(run, 3, log=log, trainer=TrainerState({}, {"X": np.zeros((50, 6), np.float32)}))
     write_checkpoint(tmp_path / "run", state)
     code, out, _ = command("info", tmp_path / "run")
     assert code == 0

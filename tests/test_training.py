@@ -292,10 +292,9 @@ def test_fifty_kills(stored: Path, tmp_path: Path) -> None:
 
 
 def test_an_unfinished_run_is_not_thrown_away(data: Sequences, tmp_path: Path) -> None:
-    from hcarec.training import checkpoint
-    from hcarec.training.trainer import TrainerState
-
-    checkpoint.write(tmp_path / "m", checkpoint.Checkpoint({}, 3, TrainerState({}, {"X": np.zeros(3, np.float32)})))
+    train(data, tmp_path / "m", model="gru", epochs=3)
+    for name in ("model.json", "model.safetensors", "items.parquet", "log.jsonl"):
+        (tmp_path / "m" / name).unlink()
     with pytest.raises(ConfigError, match=r"holds an unfinished run \(epoch 3\): go on with --resume"):
         train(data, tmp_path / "m", model="gru", epochs=1)
 

@@ -11,15 +11,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
+from msgspec import Meta, Struct
 
 from hcarec import atomic
 from hcarec.artefact import CHECKPOINT
-from hcarec.errors import ModelError
+from hcarec.errors import HcarecError, ModelError
+from hcarec.models import make
 from hcarec.ops.parameters import Theta
 from hcarec.training.trainer import TrainerState
 
@@ -52,6 +56,73 @@ PLAIN = ("run", "epoch", "seconds", "epoch_seconds", "best", "chosen", "waited",
 """The fields that checkpoint.json holds itself."""
 
 
+Count = Annotated[int, Meta(ge=0, le=10**15)]
+Seconds = Annotated[float, Meta(ge=0.0, le=1e12)]
+
+
+class _Run(Struct):
+    """What a run is, see `Loop.identity`."""
+
+    config: dict[str, Any]
+    data: str
+    split: dict[str, Any]
+    selection: str
+    seen: bool
+    k: list[int]
+    seed: Count
+    device: str
+
+
+class _Best(Struct, forbid_unknown_fields=True):
+    value: float
+    epoch: Count
+
+
+class _Logged(Struct):
+    """What every epoch of the log has, beside the sums of its trainer and the metrics."""
+
+    epoch: Count
+    loss: float
+    seconds: Seconds
+    events_per_second: Annotated[int, Meta(ge=0, le=2**62)]
+    evaluation_seconds: Seconds = 0.0
+
+
+class _File(Struct):
+    name: str
+    sha256: str
+
+
+class _Files(Struct, forbid_unknown_fields=True):
+    state: _File
+    best: _File | None = None
+
+
+class _Stored(Struct, forbid_unknown_fields=True):
+    """What checkpoint.json holds."""
+
+    version: int
+    run: _Run
+    epoch: Count
+    seconds: Seconds
+    epoch_seconds: Seconds
+    best: dict[str, _Best]
+    chosen: Count | None
+    waited: Count
+    log: list[_Logged]
+    trainer: dict[str, Any]
+    files: _Files
+
+
+def damaged(model_folder: Path, reason: object) -> ModelError:
+    """Return the error of a checkpoint that cannot be gone on from, whatever is wrong with it."""
+    why = " ".join(str(reason).split())[:200]
+    return ModelError(
+        f"the checkpoint '{model_folder / CHECKPOINT}' is damaged ({why}):"
+        " remove it and train again"
+    )
+
+
 def write(model_folder: Path, state: Checkpoint) -> None:
     """Write a checkpoint; the one before is removed only when this one is whole."""
     assert state.trainer is not None
@@ -73,33 +144,51 @@ def write(model_folder: Path, state: Checkpoint) -> None:
 
 
 def read(model_folder: Path) -> Checkpoint | None:
-    """Read the checkpoint of a model folder, if there is one."""
+    """Read the checkpoint of a model folder, if there is one; a damaged one is refused."""
     folder = model_folder / CHECKPOINT
     try:
-        content = json.loads((folder / NAME).read_text())
+        content = json.loads((folder / NAME).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
+        raise damaged(model_folder, error) from None
+    version = content.get("version") if isinstance(content, dict) else None
+    if type(version) is int and version != VERSION:
         raise ModelError(
-            f"'{folder / NAME}' cannot be read ({error}): remove {folder} and train again"
-        ) from None
-    if not isinstance(content, dict) or content.get("version") != VERSION:
-        found = content.get("version") if isinstance(content, dict) else None
-        raise ModelError(
-            f"'{folder}' has checkpoint version {found}, this hcarec reads {VERSION}:"
+            f"'{folder}' has checkpoint version {version}, this hcarec reads {VERSION}:"
             " finish the run with the version that began it, or train again into another folder"
         )
     try:
-        files, values = content["files"], content["trainer"]
-        state = TrainerState(dict(values), _read_tensors(folder, files["state"]))
-        best = _read_tensors(folder, files["best"]) if "best" in files else None
-        plain = {name: content[name] for name in PLAIN}
-        return Checkpoint(trainer=state, best_theta=best, **plain)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ModelError(
-            f"'{folder / NAME}' does not describe a checkpoint ({error}):"
-            f" remove {folder} and train again"
-        ) from None
+        stored = msgspec.convert(content, _Stored)
+        _check(stored)
+        state = TrainerState(content["trainer"], _read_tensors(folder, stored.files.state))
+        best = _read_tensors(folder, stored.files.best) if stored.files.best else None
+    except (msgspec.ValidationError, HcarecError, OSError, ValueError) as error:
+        raise damaged(model_folder, error) from None
+    # As it was written: whole numbers stay whole, whatever the types above make of them.
+    plain = {name: content[name] for name in PLAIN}
+    return Checkpoint(trainer=state, best_theta=best, **plain)
+
+
+def _check(stored: _Stored) -> None:
+    """Refuse values that cannot stand side by side in a checkpoint."""
+    done = len(stored.log)
+    if [record.epoch for record in stored.log] != list(range(1, done + 1)):
+        raise ValueError("the log does not have every epoch once")
+    if done not in (stored.epoch, stored.epoch - 1):
+        raise ValueError(f"it is in epoch {stored.epoch}, and its log has {done}")
+    if not all(math.isfinite(record.loss) for record in stored.log):
+        raise ValueError("the log has a loss that is not finite")
+    epochs = [one.epoch for one in stored.best.values()]
+    if stored.chosen is not None:
+        epochs.append(stored.chosen)
+    if not all(1 <= epoch <= done for epoch in epochs):
+        raise ValueError("a best epoch is not in the log")
+    if (stored.chosen is None) != (stored.files.best is None):
+        raise ValueError("chosen and best do not belong together")
+    if "model" not in stored.run.config:
+        raise ValueError("it does not name the model")
+    make(**stored.run.config)  # refuses what is no configuration
 
 
 def _write_tensors(folder: Path, name: str, tensors: Theta) -> dict[str, str]:
@@ -113,16 +202,15 @@ def _write_tensors(folder: Path, name: str, tensors: Theta) -> dict[str, str]:
     return {"name": path.name, "sha256": digest}
 
 
-def _read_tensors(folder: Path, file: dict[str, str]) -> Theta:
+def _read_tensors(folder: Path, file: _File) -> Theta:
+    from safetensors import SafetensorError
     from safetensors.numpy import load
 
-    path = folder / Path(file["name"]).name
+    path = folder / Path(file.name).name
+    content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != file.sha256:
+        raise ValueError(f"{path.name} is not the file that was written")
     try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise ModelError(
-            f"the checkpoint '{folder}' is not whole ({error.strerror}): remove it and train again"
-        ) from None
-    if hashlib.sha256(content).hexdigest() != file["sha256"]:
-        raise ModelError(f"'{path}' is damaged: remove {folder} and train again")
-    return {letter: np.array(array) for letter, array in load(content).items()}
+        return {letter: np.array(array) for letter, array in load(content).items()}
+    except (SafetensorError, KeyError, TypeError) as error:
+        raise ValueError(f"{path.name} is not a safetensors file: {error}") from None

@@ -31,9 +31,11 @@ from hcarec.training.callbacks import Callback
 from hcarec.training.checkpoint import Checkpoint
 from hcarec.training.interrupts import stop_flag
 from hcarec.training.resources import Plan, check_fits, plan
-from hcarec.training.trainer import Diverged, Trainer
+from hcarec.training.trainer import Diverged, Trainer, check_parameters
 from hcarec.training.trainers import settle, trainer_of
 
+Best = dict[str, dict[str, float]]
+"""The best value of each metric, and its epoch."""
 SELECTIONS = ("validation", "best-epoch-on-test")
 MOST_K = 1000
 """Largest k of a metric."""
@@ -207,6 +209,11 @@ class Loop:
             raise ConfigError(
                 f"--resume cannot go on: {differs}; give the same settings, or another -o"
             ) from None
+        if found.epoch > self.model.config.epochs:
+            raise ConfigError(
+                f"--resume cannot go on: '{self.out}' is in epoch {found.epoch} already, and this"
+                f" command trains {self.model.config.epochs}: give more epochs, or another -o"
+            )
         return found
 
     # -- the run ---------------------------------------------------------------------------------
@@ -232,9 +239,52 @@ class Loop:
         if self.model.config.trains:
             trainer = trainer_of(self.model)(self.model, self.train_part, self.run)
             if state.trainer is not None:
-                trainer.restore(state.trainer)
+                self._restore(trainer, state)
             finished = self._learn(trainer, state)
         return self._finish(state, finished, planned if compare else None)
+
+    def _restore(self, trainer: Trainer, state: Checkpoint) -> None:
+        """Go on from a checkpoint; whatever is wrong with it is said in one line."""
+        assert self.out is not None and state.trainer is not None
+        try:
+            if state.best_theta is not None:
+                check_parameters(self.model, state.best_theta)
+            trainer.restore(state.trainer)
+            now = trainer.progress
+            if now.epoch != state.epoch or len(state.log) != now.epoch - (not now.complete):
+                raise ValueError(f"epoch {state.epoch} is not where the trainer stands")
+            self._check_best(state)
+        except (ModelError, ArithmeticError, AttributeError, LookupError, RuntimeError,
+                TypeError, ValueError) as error:  # fmt: skip
+            raise checkpoint.damaged(self.out, error) from None
+
+    def _check_best(self, state: Checkpoint) -> None:
+        """Refuse best epochs that are not those of the log, by ValueError."""
+        best: Best = {}
+        chosen, waited, every = None, 0, self.model.config.training
+        for record in state.log:
+            if self.judged is None:
+                chosen = record["epoch"]
+                continue
+            assert every is not None
+            if ("on" in record) != (record["epoch"] % every.evaluate_every == 0):
+                raise ValueError(f"epoch {record['epoch']} of the log was not evaluated in turn")
+            if "on" in record:
+                names = list(record)[list(record).index("on") + 1 :]
+                if set(names) != state.best.keys():
+                    raise ValueError(f"epoch {record['epoch']} of the log has other metrics")
+                metrics = {name: _number(record[name]) for name in names}
+                chose = self.metric in _note_better(best, metrics, record["epoch"])
+                chosen, waited = (record["epoch"], 0) if chose else (chosen, waited + 1)
+        values = finite({name: one["value"] for name, one in state.best.items()})
+        found = {name: (_number(values[name]), one["epoch"]) for name, one in state.best.items()}
+        expected = {name: (one["value"], one["epoch"]) for name, one in best.items()}
+        if (repr(sorted(found.items())), state.chosen, state.waited) != (
+            repr(sorted(expected.items())),  # as text, in which NaN is equal to itself
+            chosen,
+            waited,
+        ):
+            raise ValueError("best, chosen and waited are not those of the log")
 
     def _settle(self) -> tuple[str, ...]:
         """Decide on device and whatever else is left to the data; return that in words."""
@@ -352,15 +402,8 @@ class Loop:
         self.model.parameters_changed()
 
     def _note_best(self, state: Checkpoint, metrics: dict[str, float], epoch: int) -> set[str]:
-        """Remember each metric's best epoch, the first on ties; return the better metrics."""
-        better = {
-            name
-            for name, value in metrics.items()
-            if name not in state.best or value > state.best[name]["value"]
-        }
-        state.best |= {
-            name: {"value": metrics[name], "epoch": epoch} for name in metrics if name in better
-        }
+        """Remember each metric's best epoch and choose one; return the better metrics."""
+        better = _note_better(state.best, metrics, epoch)
         if self.metric in better:
             self._choose(state, epoch)
         else:
@@ -474,6 +517,24 @@ class Loop:
             }
             selection |= {"metric": self.metric, "on": part, "best": finite_best}
         return selection
+
+
+def _note_better(best: Best, metrics: dict[str, float], epoch: int) -> set[str]:
+    """Remember each metric's best epoch, the first on ties; return the better metrics."""
+    better = {
+        name for name, value in metrics.items() if name not in best or value > best[name]["value"]
+    }
+    best |= {name: {"value": metrics[name], "epoch": epoch} for name in metrics if name in better}
+    return better
+
+
+def _number(value: Any) -> float:
+    """Return a metric of a checkpoint, in which null stands for NaN; else raise ValueError."""
+    if value is None:
+        return math.nan
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e9:
+        raise ValueError(f"a metric is {value!r}")
+    return float(value)
 
 
 def _cutoffs(ks: Sequence[int]) -> tuple[int, ...]:

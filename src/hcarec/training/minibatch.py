@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from hcarec.data.split import Part
-from hcarec.errors import ConfigError, ModelError
+from hcarec.errors import ConfigError
 from hcarec.models import Model
 from hcarec.ops.parameters import Theta
 from hcarec.settings import MinibatchSettings, RunSettings, TrainerSettings
@@ -80,10 +80,7 @@ class Minibatch(Trainer):
     # -- learning --------------------------------------------------------------------------------
 
     def epoch(self, number: int) -> Iterator[Progress]:
-        one = self.settings
-        batches = Batches(
-            self.part, one.batches, one.batch_size, one.length, one.positions, self.run.seed, number
-        )
+        one, batches = self.settings, self._batches(number)
         if self.progress.epoch != number:
             self.progress = Progress(number, 0, len(batches))
         self.network.train()
@@ -101,6 +98,12 @@ class Minibatch(Trainer):
                 position=last, targets=now.targets + targets, loss=now.loss + float(loss)
             )
             yield self.progress
+
+    def _batches(self, number: int) -> Batches:
+        one = self.settings
+        return Batches(
+            self.part, one.batches, one.batch_size, one.length, one.positions, self.run.seed, number
+        )
 
     def _learn(self, batch: Batch, total: int) -> Tensor:
         """Take one step and return the mean loss."""
@@ -156,35 +159,32 @@ class Minibatch(Trainer):
 
     @torch.no_grad()
     def restore(self, state: TrainerState) -> None:
-        try:
-            self.progress, self.step = (
-                Progress(**state.values["progress"]),
-                int(state.values["step"]),
-            )
-            for name, value in self.named.items():
-                self._take(value, state.tensors[name])
-                if self.averages:
-                    self._take(self.averages[name], state.tensors[f"ema.{name}"])
-                if self.step:
-                    moments = {moment: torch.zeros_like(value) for moment in MOMENTS}
-                    for moment, tensor in moments.items():
-                        self._take(tensor, state.tensors[f"optimizer.{name}.{moment}"])
-                    self.optimizer.state[value] = {
-                        "step": torch.tensor(float(self.step)),
-                        **moments,
-                    }
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise ModelError(
-                f"the checkpoint does not fit this network ({error}): remove it and train again"
-            ) from None
+        progress, step = Progress.of(state.values["progress"]), state.values["step"]
+        size = len(self._batches(max(1, progress.epoch)))
+        progress.check(size)
+        done = max(0, progress.epoch - 1) * size + progress.position
+        if type(step) is not int or step != done:
+            raise ValueError(f"it is at step {step!r}, but {done} are done")
+        targets = self._targets(step > 0)
+        if odd := sorted(state.tensors.keys() ^ targets.keys()):
+            raise ValueError(f"{odd[0]} is missing, or not of this network")
+        for name, target in targets.items():
+            _take(name, target, state.tensors[name])
+        for name, value in self.named.items() if step else ():
+            moments = {moment: targets[f"optimizer.{name}.{moment}"] for moment in MOMENTS}
+            self.optimizer.state[value] = {"step": torch.tensor(float(step)), **moments}
+        self.progress, self.step = progress, step
 
-    @staticmethod
-    def _take(target: Tensor, array: np.ndarray) -> None:
-        if tuple(array.shape) != tuple(target.shape):
-            raise ValueError(
-                f"a tensor of shape {array.shape} where {tuple(target.shape)} is expected"
-            )
-        target.copy_(torch.from_numpy(np.ascontiguousarray(array)))
+    def _targets(self, begun: bool) -> dict[str, Tensor]:
+        """Return a tensor for each one of a checkpoint, by its name; `begun` is after a step."""
+        averages = {f"ema.{name}": average for name, average in self.averages.items()}
+        moments = {
+            f"optimizer.{name}.{moment}": torch.zeros_like(value)
+            for name, value in self.named.items()
+            for moment in MOMENTS
+            if begun
+        }
+        return self.named | averages | moments
 
     # -- before ----------------------------------------------------------------------------------
 
@@ -238,7 +238,7 @@ class Minibatch(Trainer):
 
 
 def rate(settings: MinibatchSettings, step: int, total: int) -> float:
-    """Return the share of the learning rate at a step: a rise, then 1 or a fall to zero at `total`."""
+    """Return the share of the learning rate at a step: a rise, then 1 or a fall to 0 at `total`."""
     rising = (step + 1) / settings.warmup if step < settings.warmup else 1.0
     if settings.schedule == "constant":
         return rising
@@ -246,6 +246,16 @@ def rate(settings: MinibatchSettings, step: int, total: int) -> float:
     return rising * (
         1 - done if settings.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * done))
     )
+
+
+def _take(name: str, target: Tensor, array: np.ndarray) -> None:
+    """Copy an array of a checkpoint, refusing one of another shape or type, or not finite."""
+    if array.shape != tuple(target.shape) or array.dtype != np.float32:
+        expected = f"float32 of {tuple(target.shape)}"
+        raise ValueError(f"{name} is {array.dtype} of {array.shape} instead of {expected}")
+    if not np.isfinite(array).all() or (name.endswith(".exp_avg_sq") and (array < 0).any()):
+        raise ValueError(f"{name} has values that no training gives")
+    target.copy_(torch.from_numpy(np.ascontiguousarray(array)))
 
 
 def _array(tensor: Tensor) -> np.ndarray:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from collections.abc import Collection, Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
+
+import msgspec
 
 from hcarec.errors import ConfigError, ModelError
 from hcarec.ops.parameters import Theta
@@ -32,7 +35,56 @@ class Progress(NamedTuple):
     @property
     def complete(self) -> bool:
         """Say whether the epoch is at its end."""
-        return self.position == self.size
+        return self.position >= self.size
+
+    @classmethod
+    def of(cls, values: Any) -> Progress:
+        """Return the progress that `_asdict` made these values of, or raise ValueError."""
+        try:
+            found = cls(**msgspec.structs.asdict(msgspec.convert(values, _Progress)))
+        except msgspec.ValidationError as error:
+            raise ValueError(str(error)) from None
+        if not all(map(math.isfinite, (found.loss, *found.sums.values()))):
+            raise ValueError("a sum over the epoch is not finite")
+        return found
+
+    def check(self, size: int, sums: Collection[str] = ()) -> None:
+        """Refuse a place that no epoch of `size` has, or other sums than these, by ValueError."""
+        if self.epoch == 0:
+            fits = self == Progress()
+        else:
+            fits = 0 <= self.position <= self.size == size
+        if not fits:
+            raise ValueError(
+                f"it is at {self.position} of {self.size} in epoch {self.epoch},"
+                f" but an epoch has {size}"
+            )
+        if self.epoch and self.sums.keys() != set(sums):
+            raise ValueError(f"it has the sums {sorted(self.sums)} instead of {sorted(sums)}")
+
+
+class _Progress(msgspec.Struct, forbid_unknown_fields=True):
+    """The types of `Progress`."""
+
+    epoch: Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+    position: Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+    size: Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+    targets: Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+    loss: float
+    sums: dict[str, int | float]
+
+
+def check_parameters(model: Model, theta: Theta) -> None:
+    """Refuse parameters that are not like the present ones of an initialized model."""
+    before = model.theta
+    for name in theta.keys() & before.keys():
+        if theta[name].dtype != before[name].dtype:
+            raise ModelError(f"{name} is {theta[name].dtype} instead of {before[name].dtype}")
+    model.theta = theta
+    try:
+        model.check_parameters()
+    finally:
+        model.theta = before
 
 
 class TrainerState(NamedTuple):
@@ -77,7 +129,8 @@ class Trainer(ABC):
         """Return the device that a run takes, or refuse the one asked for; auto is the best one."""
         if asked not in ("auto", "cpu"):
             raise ConfigError(
-                f"device is {asked}, but the trainer {cls.name} computes on the CPU: leave --device out"
+                f"device is {asked}, but the trainer {cls.name} computes on the CPU:"
+                " leave --device out"
             )
         return "cpu"
 
@@ -101,7 +154,10 @@ class Trainer(ABC):
 
     @abstractmethod
     def restore(self, state: TrainerState) -> None:
-        """Go on from the state of a checkpoint."""
+        """Go on from the state of a checkpoint; raise an error where anything in it is wrong.
+
+        The loop says in one line that the checkpoint is damaged, whichever error it is.
+        """
 
     def warm(self) -> None:  # noqa: B027 - not every trainer compiles
         """Compile what an epoch needs, or load it compiled."""

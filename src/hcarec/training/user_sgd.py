@@ -10,13 +10,21 @@ from hcarec.data.split import Part
 from hcarec.models import Model
 from hcarec.ops.parameters import Theta
 from hcarec.settings import UserSGDSettings
-from hcarec.training.trainer import Cost, Diverged, Progress, Trainer, TrainerState
+from hcarec.training.trainer import (
+    Cost,
+    Diverged,
+    Progress,
+    Trainer,
+    TrainerState,
+    check_parameters,
+)
 
 CHUNK = 1024
 """Users trained between two looks at the clock, at Ctrl-C and at the loss."""
 OPERATIONS = 7e9
 """Arithmetic operations a second that one core reaches, about (see benchmarks/train_cpu.py)."""
-
+SUMS: dict[str, float] = {"l2": 0.0, "users_without_negative": 0}
+"""What is added up over an epoch beside the loss."""
 ADVICE = "try a smaller learning rate (--set learning_rate=..) or a larger l2 (--set l2=..)"
 
 
@@ -49,8 +57,7 @@ class UserSGD(Trainer):
         n_users = len(self.part)
         order = epoch_order(n_users, self.run.seed, number)
         if self.progress.epoch != number:
-            sums = {"l2": 0.0, "users_without_negative": 0}
-            self.progress = Progress(number, 0, n_users, sums=sums)
+            self.progress = Progress(number, 0, n_users, sums=SUMS)
         while not self.progress.complete:
             begin = self.progress.position
             self.progress = self._train(order[begin : begin + CHUNK])
@@ -78,6 +85,8 @@ class UserSGD(Trainer):
         return TrainerState(self.progress._asdict(), self.model.theta)
 
     def restore(self, state: TrainerState) -> None:
-        self.progress = Progress(**state.values)
-        self.model.theta = state.tensors
+        progress = Progress.of(state.values)
+        progress.check(len(self.part), SUMS)
+        check_parameters(self.model, state.tensors)
+        self.progress, self.model.theta = progress, state.tensors
         self.model.parameters_changed()
