@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import numbers as abstract
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self, TypedDict
@@ -25,9 +26,9 @@ def whole(default: int, least: int = 0, most: int | None = None) -> Any:
         expected = "0 or more" if least == 0 else f"at least {least}"
 
     def check(name: str, value: Any) -> int:
-        fits = isinstance(value, int) and not isinstance(value, bool) and value >= least
+        fits = isinstance(value, abstract.Integral) and not isinstance(value, bool) and int(value) >= least
         if not fits or (most is not None and value > most):
-            raise ConfigError(f"{name} is {value!r}: give a whole number of {expected}")
+            raise ConfigError(f"{name} is {_shown(value)}: give a whole number of {expected}")
         return int(value)
 
     return field(default=default, metadata={"check": check})
@@ -39,30 +40,58 @@ def number(default: float, least: float = 0.0, most: float = math.inf) -> Any:
 
     def check(name: str, value: Any) -> float:
         if not _is_number(value) or not least <= value <= most:
-            raise ConfigError(f"{name} is {value!r}: give {expected}")
+            raise ConfigError(f"{name} is {_shown(value)}: give {expected}")
         return float(value)
 
     return field(default=default, metadata={"check": check})
 
 
+SMALLEST, LARGEST, MOST_NUMBERS = 1e-6, 1e6, 1000
+"""Bounds of a number in a list that is not 0, and of how many there are."""
+
+
 def numbers(default: tuple[float, ...]) -> Any:
-    """Declare a setting that is a list of numbers of 0 or more, at least one; a text has commas between them."""
+    """Declare a setting that is a list of numbers, each 0 or within bounds, at least one; a text has commas between them."""
+    example = ",".join(f"{part:g}" for part in default)
+    expected = f"1 to {MOST_NUMBERS:,} numbers, each 0 or from {SMALLEST:g} to {LARGEST:g}, such as {example}"
 
     def check(name: str, value: Any) -> tuple[float, ...]:
-        try:
-            parts = [float(part) for part in value.split(",")] if isinstance(value, str) else value
-        except ValueError:
-            parts = None
-        parts = [parts] if _is_number(parts) else parts
-        if not isinstance(parts, (list, tuple)) or not parts or not all(_is_number(part) and part >= 0 for part in parts):
-            raise ConfigError(f"{name} is {value!r}: give numbers of 0 or more, such as {','.join(f'{part:g}' for part in default)}")
+        parts = _listed(value)
+        fits = isinstance(parts, (list, tuple)) and 1 <= len(parts) <= MOST_NUMBERS
+        if not fits or not all(_is_number(part) and (part == 0 or SMALLEST <= part <= LARGEST) for part in parts):
+            raise ConfigError(f"{name} is {_shown(value)}: give {expected}")
         return tuple(map(float, parts))
 
     return field(default=default, metadata={"check": check})
 
 
+def _listed(value: Any) -> Any:
+    """Return the parts of a text, an array or a single number as a list; anything else as it is."""
+    if isinstance(value, str):
+        try:
+            return [float(part) for part in value.split(",")]
+        except ValueError:
+            return None
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    return [value] if _is_number(value) else value
+
+
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    """Say whether a value is a finite number that a float can hold."""
+    try:
+        return isinstance(value, abstract.Real) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def _shown(value: Any) -> str:
+    """Return a value as an error shows it: in one line, not too long."""
+    try:
+        text = " ".join(repr(value).split())
+    except ValueError:  # a whole number of thousands of digits
+        text = "too large"
+    return text if len(text) <= 80 else f"{text[:80]}.."
 
 
 def choice(default: str, known: Sequence[str]) -> Any:

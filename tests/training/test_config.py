@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_type_hints
 
+import numpy as np
 import pytest
 
 import hcarec
@@ -168,3 +169,87 @@ def test_settings_that_do_not_apply(
     code, _, error = command("train", stored, "-o", tmp_path / "m", *options)
     assert code == 2 and error.count("\n") == 1 and says in error, error
     assert not (tmp_path / "m").exists()
+
+
+# -- odd values ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_self_is_no_setting(name: str, stored: Path, tmp_path: Path, command: Command) -> None:
+    file = write(tmp_path / "c.toml", f'version = 1\nmodel = "{name}"\nself = 3\n')
+    for options in (("--model", name, "--set", "self=3"), ("--config", file)):
+        code, _, error = command("train", stored, "-o", tmp_path / "m", *options)
+        assert code == 2 and error.count("\n") == 1
+        assert f"there is no setting 'self' of {name}" in error
+    if name not in ("gru", "hca-gru"):
+        with pytest.raises(ConfigError, match="there is no setting 'self'"):
+            MODELS[name](self=3)
+    with pytest.raises(ConfigError, match="there is no setting 'model'"):
+        MODELS[name](model="pop")
+
+
+@pytest.mark.parametrize("value", [10**400, -(10**400), 10**5000], ids=["large", "low", "huge"])
+def test_huge_numbers(value: int, stored: Path, tmp_path: Path, command: Command) -> None:
+    for name in ("learning_rate", "epochs"):
+        with pytest.raises(ConfigError, match=rf"^{name} is .{{1,90}}: give a (whole )?number"):
+            make("gru", **{name: value})
+    with pytest.raises(ConfigError, match=r"^history_weights is .{1,90}: give 1 to 1,000 numbers"):
+        make("markov", history_weights=[1, value])
+    digits = "9" * (400 if abs(value) < 10**4000 else 5000)
+    file = write(tmp_path / "c.toml", f"version = 1\nlearning_rate = {digits}\n")
+    for options in (("--set", f"learning_rate={digits}"), ("--config", file)):
+        code, _, error = command("train", stored, "-o", tmp_path / "m", *options)
+        assert code == 2 and error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "value",
+    [[], "", [-1], [1e-7], [1e7], [float("nan")], [True], ["1"], [1] * 1001, {}, None, [[1]]],
+)
+def test_lists_of_numbers_have_bounds(value: Any) -> None:
+    says = r"^history_weights is .{1,90}: give 1 to 1,000 numbers, each 0 or from 1e-06 to 1e\+06, "
+    with pytest.raises(ConfigError, match=says):
+        make("markov", history_weights=value)
+
+
+def test_the_bounds_themselves() -> None:
+    for value in ([1e-6], [1e6], [0, 1], [0.5] * 1000):
+        found = make("markov", history_weights=value).config.as_dict()["history_weights"]
+        assert found == tuple(value)
+
+
+def test_numbers_of_numpy(data: Sequences) -> None:
+    settings: dict[str, Any] = {
+        "d": np.int64(3),
+        "epochs": np.uint8(2),
+        "learning_rate": np.float32(0.5),
+        "l2": np.float64(0.25),
+    }
+    config = make("gru", **settings).config.as_dict()
+    assert (config["d"], config["epochs"], config["learning_rate"], config["l2"]) == (
+        3,
+        2,
+        0.5,
+        0.25,
+    )
+    assert {type(config[name]) for name in ("d", "epochs")} == {int}
+    assert {type(config[name]) for name in ("learning_rate", "l2")} == {float}
+    for weights in (np.array([1.0, 0.5]), [np.float32(1), np.int8(0)], np.float64(0.5)):
+        found = make("markov", history_weights=weights).config.as_dict()["history_weights"]
+        assert found == tuple(np.atleast_1d(weights).tolist())
+        assert json.loads(json.dumps(found)) == list(found)
+    for wrong in (np.bool_(True), np.float64(2.0), np.int64(-1)):
+        with pytest.raises(ConfigError, match=r"^d is "):
+            make("gru", d=wrong)
+    assert hcarec.train(data, model="pop", seed=np.int64(2), compare=False).about["seed"] == 2
+
+
+def test_fit_checks_its_seed_first(data: Sequences) -> None:
+    for name in MODELS:
+        for seed in (-1, 2**63, "x", 1.5, True):
+            with pytest.raises(
+                ConfigError, match=r"^seed is .*: give a whole number of at least 0"
+            ):
+                make(name).fit(data, seed=seed)
+        with pytest.raises(ConfigError, match=r"^threads is 0"):
+            make(name).fit(data, threads=0)

@@ -9,7 +9,7 @@ from hcarec import artefact
 from hcarec.errors import ConfigError, HcarecError, ModelError
 from hcarec.models.base import Model
 from hcarec.models.bpr import BPR
-from hcarec.models.config import Config, read_toml
+from hcarec.models.config import Config, read_toml, resolve
 from hcarec.models.gru import GRU
 from hcarec.models.hca_gru import HCAGRU, HCAGRUOptions
 from hcarec.models.item_knn import ItemKNN, ItemKNNOptions
@@ -53,7 +53,10 @@ def make(model: str = "hca-gru", **settings: Unpack[Options]) -> Model:
 
 def _make(model: Any, settings: Any) -> Model:
     check_known("model", model, tuple(MODELS))
-    return MODELS[model](**settings)
+    kind = MODELS[model]
+    if "self" in settings:  # a name that Python would take for its own
+        resolve(kind.name, kind.Network, kind.trainers, settings)
+    return kind(**settings)
 
 
 def load(path: str | Path) -> Model:

@@ -18,7 +18,7 @@ from hcarec.ids import Ids
 from hcarec.models.config import Config, resolve
 from hcarec.ops.parameters import Theta, Trained
 from hcarec.sequences import Sequences
-from hcarec.settings import TRAINERS, NetworkSettings, UserSGDSettings
+from hcarec.settings import TRAINERS, NetworkSettings, RunSettings, UserSGDSettings
 from hcarec.ties import in_order, tie_rank
 from hcarec.topk import Catalogue, Queries, Ragged, pack, rank
 
@@ -56,7 +56,7 @@ class Model(ABC):
     compares_items: ClassVar[bool] = True
     """Whether the directions of item vectors say which items are alike."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, /, **settings: Any) -> None:
         self.config: Config = resolve(self.name, self.Network, self.trainers, settings)
         self.theta: Theta = {}
         self.item_ids, self.titles, self.user_ids = Ids.of([]), None, None  # type: tuple[Ids, Ids | None, Ids | None]
@@ -182,13 +182,14 @@ class Model(ABC):
         """Train on all of `data`; for splits, selection and checkpoints use `hcarec.train`."""
         from hcarec.training.trainers import fit
 
+        run = RunSettings(seed=seed, threads=threads)
         if epochs is not None and self.config.training is not None:
             self.config = replace(self.config, training=replace(self.config.training, epochs=epochs))
         self.set_catalog(data, np.asarray(data.items))
-        self.initialize(np.asarray(data.items), np.asarray(data.offsets), seed, threads)
+        self.initialize(np.asarray(data.items), np.asarray(data.offsets), run.seed, run.threads)
         if self.config.trains:
-            fit(self, Part(data.items, data.offsets), seed, progress)
-        self.about = {"data": {"fingerprint": data.fingerprint}, "seed": seed}
+            fit(self, Part(data.items, data.offsets), run.seed, progress)
+        self.about = {"data": {"fingerprint": data.fingerprint}, "seed": run.seed}
         return self
 
     # -- recommending --------------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ class BPR(Model):
     Network = BPRSettings
     trainers = ("user-sgd",)
 
-    def __init__(self, **settings: Unpack[BPROptions]) -> None:
+    def __init__(self, /, **settings: Unpack[BPROptions]) -> None:
         super().__init__(**settings)
 
     @property

@@ -81,7 +81,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"'{path}' is not there: give a TOML file or a model folder as the configuration") from None
     except OSError as error:
         raise ConfigError(f"cannot read '{path}': {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits among them
         raise ConfigError(f"'{path}' is not a TOML file ({error}): write a setting a line, such as d = 32") from None
     if "version" not in found:
         raise ConfigError(f"'{path}' has no version: begin it with version = {VERSION}")

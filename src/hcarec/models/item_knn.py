@@ -51,7 +51,7 @@ class ItemKNN(CountingModel):
     name = "item-knn"
     Network = ItemKNNSettings
 
-    def __init__(self, **settings: Unpack[ItemKNNOptions]) -> None:
+    def __init__(self, /, **settings: Unpack[ItemKNNOptions]) -> None:
         super().__init__(**settings)
 
     @property

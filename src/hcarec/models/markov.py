@@ -44,7 +44,7 @@ class Markov(CountingModel):
     name = "markov"
     Network = MarkovSettings
 
-    def __init__(self, **settings: Unpack[MarkovOptions]) -> None:
+    def __init__(self, /, **settings: Unpack[MarkovOptions]) -> None:
         super().__init__(**settings)
 
     @property

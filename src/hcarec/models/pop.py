@@ -30,7 +30,7 @@ class Pop(Model):
     seeded = False
     compares_items = False
 
-    def __init__(self, **settings: Unpack[PresetOptions]) -> None:
+    def __init__(self, /, **settings: Unpack[PresetOptions]) -> None:
         super().__init__(**settings)
 
     def shapes(self, n_items: int, n_users: int) -> dict[str, tuple[int, ...]]:

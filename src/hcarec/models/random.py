@@ -37,7 +37,7 @@ class Random(Model):
     basis = "random"
     Network = RandomSettings
 
-    def __init__(self, **settings: Unpack[RandomOptions]) -> None:
+    def __init__(self, /, **settings: Unpack[RandomOptions]) -> None:
         super().__init__(**settings)
 
     @property
