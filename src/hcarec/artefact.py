@@ -51,10 +51,11 @@ class Contents(NamedTuple):
     about: dict[str, Any]
     log: bytes = b""
     fields: dict[str, Ids] = {}  # noqa: RUF012 - a tuple's default, never changed
+    schema: int = SCHEMA
 
 
-def write(folder: Path, contents: Contents) -> None:
-    """Write a model folder in one step; an older one is replaced, the checkpoint of its run stays."""
+def write(folder: Path, contents: Contents, keep_checkpoint: bool = False) -> None:
+    """Write a model folder in one step; an older one is replaced, its checkpoint too unless it is to stay."""
     import polars as pl
     from safetensors.numpy import save
 
@@ -86,7 +87,7 @@ def write(folder: Path, contents: Contents) -> None:
         with atomic.folder(folder) as work:
             for name, content in files.items():
                 (work / name).write_bytes(content)
-            if (folder / CHECKPOINT).is_dir():  # links, not copies: going on with a finished run costs no space
+            if keep_checkpoint and (folder / CHECKPOINT).is_dir():  # links, not copies: going on with a finished run costs no space
                 shutil.copytree(folder / CHECKPOINT, work / CHECKPOINT, copy_function=_link)
     except OSError as error:
         raise ModelError(f"cannot write '{folder}': {error.strerror or error}; nothing was changed there") from None
@@ -138,6 +139,7 @@ def read(folder: Path) -> Contents:
             {name: value for name, value in manifest.items() if name not in OWN},
             files.get(LOG, b""),
             _fields(items),
+            manifest["schema"],
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ModelError(f"'{folder / MANIFEST}' does not describe a model ({error}): it is damaged or foreign, train again") from None

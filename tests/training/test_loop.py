@@ -147,6 +147,35 @@ def test_a_checkpoint_of_the_other_trainer(data: Sequences, tmp_path: Path) -> N
         train(data, tmp_path / "m", model="gru", resume=True)
 
 
+# -- models that count --------------------------------------------------------------------------
+
+
+def test_a_model_that_counts_keeps_no_checkpoint_of_another_run(
+    data: Sequences, tmp_path: Path
+) -> None:
+    train(data, tmp_path / "m", model="gru", d=4, epochs=1, compare=False)
+    assert (tmp_path / "m" / "checkpoint").is_dir()
+    train(data, tmp_path / "m", model="gru", d=4, epochs=2, resume=True, compare=False)
+    assert (tmp_path / "m" / "checkpoint").is_dir()
+    model = train(data, tmp_path / "m", model="pop", compare=False)
+    assert not (tmp_path / "m" / "checkpoint").exists()
+    train(data, tmp_path / "n", model="gru", d=4, epochs=1, compare=False)
+    model.save(tmp_path / "n")
+    assert not (tmp_path / "n" / "checkpoint").exists()
+    assert load(tmp_path / "n").name == "pop"
+
+
+@pytest.mark.parametrize("name", ["pop", "markov", "item-knn", "random"])
+def test_a_model_that_counts_has_nothing_to_resume(
+    name: str, data: Sequences, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        ConfigError, match=f"^{name} does not train in epochs, .*nothing to resume: leave out"
+    ):
+        train(data, tmp_path / "m", model=name, resume=True)
+    assert not (tmp_path / "m").exists()
+
+
 # -- when epochs are judged ------------------------------------------------------------------------
 
 

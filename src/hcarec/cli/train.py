@@ -110,7 +110,7 @@ def _refit(trained: Model, sequences: Sequences, out: Path, seed: int, options: 
         refitted = train_model(sequences, seed=seed, callback=table, **again)
     if refitted.about["finished"]:
         refitted.about["evaluated"] = {name: before.about[name] for name in ("protocol", "selection", "metrics", "yardsticks") if name in before.about}
-        refitted.save(out, before.log)
+        refitted.save(out, before.log, keep_checkpoint=trained.config.trains)
     return refitted
 
 

@@ -310,12 +310,13 @@ class Model(ABC):
 
     # -- on disk -------------------------------------------------------------------------------------------------
 
-    def save(self, path: str | Path, log: bytes = b"") -> None:
-        """Write the model as a folder, atomically."""
+    def save(self, path: str | Path, log: bytes = b"", keep_checkpoint: bool = False) -> None:
+        """Write the model as a folder, atomically; `keep_checkpoint` keeps the one that is there, of the same run."""
         config, title, texts = self.config.as_dict(), self.config.title, (self.item_ids, self.titles)
         artefact.write(
             Path(path),
             artefact.Contents(config, title, self.theta, *texts, self.item_events, self.user_ids, dict(self.about), log, self.fields),
+            keep_checkpoint,
         )
 
     def restore(self, contents: artefact.Contents) -> Self:

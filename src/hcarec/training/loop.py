@@ -220,6 +220,11 @@ class Loop:
 
     def go(self, resume: bool, compare: bool) -> Model:
         """Train to the end, or to Ctrl-C, and finish."""
+        if resume and not self.model.config.trains:
+            raise ConfigError(
+                f"{self.model.name} does not train in epochs, so that there is nothing to resume:"
+                " leave out --resume"
+            )
         if self.out is not None:
             artefact.check_replaceable(self.out)
         items, offsets = np.asarray(self.train_part.items), np.asarray(self.train_part.offsets)
@@ -480,9 +485,8 @@ class Loop:
         if compared is not None:
             model.about["yardsticks"] = compared
         if self.out is not None and not begun_only:
-            model.save(
-                self.out, "".join(json.dumps(record) + "\n" for record in state.log).encode()
-            )
+            log = "".join(json.dumps(record) + "\n" for record in state.log).encode()
+            model.save(self.out, log, keep_checkpoint=model.config.trains)
         return model
 
     def _test(self) -> dict[str, Any]:
