@@ -14,7 +14,7 @@ import pytest
 
 import hcarec
 from hcarec import Sequences, synthetic
-from hcarec.errors import ConfigError
+from hcarec.errors import ConfigError, ModelError
 from hcarec.models import MODELS, Options, make, read_config
 from hcarec.settings import PRESETS, TRAINERS, TrainerOptions
 
@@ -121,6 +121,8 @@ def test_lists_in_a_file(data: Sequences, tmp_path: Path) -> None:
         ('version = 1\ntrainer = "sgd"', "trainer 'sgd' is not known: give one of user-sgd"),
         ("version = 1\n[network]\nd = 5", "there is no setting 'network' of gru"),
         ('version = 1\nmodel = "bpr"', "is a configuration of bpr, but the model is gru"),
+        ('version = 1\nmodel = ""', "is a configuration of , but the model is gru"),
+        ("version = 1\nwindow-x = 1\nwindow_x = 1", "gives window_x twice"),
         ('version = 1\nmodel = "grru"', "is a configuration of grru, but the model is gru"),
     ],
 )
@@ -139,6 +141,49 @@ def test_a_bad_file_is_one_line_and_changes_nothing(
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
 
+def test_an_empty_name_of_a_model(stored: Path, tmp_path: Path, command: Command) -> None:
+    file = write(tmp_path / "c.toml", 'version = 1\nmodel = ""\n')
+    code, _, error = command("train", stored, "-o", tmp_path / "m", "--config", file)
+    assert code == 2 and error.count("\n") == 1
+    assert f"'{file}': model '' is not known: give one of random" in error
+
+
+def test_names_with_dashes(data: Sequences, tmp_path: Path) -> None:
+    file = write(tmp_path / "c.toml", 'version = 1\nmodel = "hca-gru"\nwindow-x = 2\n')
+    assert read_config(file) == {"model": "hca-gru", "window_x": 2}
+
+
+@pytest.mark.parametrize("name", ["colour", None, ..., 3, []])
+def test_a_folder_of_an_unknown_model(
+    name: Any, data: Sequences, stored: Path, tmp_path: Path, command: Command
+) -> None:
+    hcarec.train(data, tmp_path / "m", model="pop", compare=False)
+    manifest = json.loads((tmp_path / "m" / "model.json").read_text())
+    manifest["config"] = {} if name is ... else {"model": name}
+    write(tmp_path / "m" / "model.json", json.dumps(manifest))
+    code, _, error = command("train", stored, "-o", tmp_path / "n", "--config", tmp_path / "m")
+    assert code == 2 and error.count("\n") == 1
+    assert f"'{tmp_path / 'm'}': model '" in error and "is not known: give one of random" in error
+
+
+def test_settings_of_other_models_are_left_out_of_schema_1_alone(
+    data: Sequences, tmp_path: Path
+) -> None:
+    hcarec.train(data, tmp_path / "m", model="pop", compare=False)
+    manifest = json.loads((tmp_path / "m" / "model.json").read_text())
+    manifest["config"]["window_x"] = 5
+    for schema, refused in ((1, False), (2, True)):
+        write(tmp_path / "m" / "model.json", json.dumps({**manifest, "schema": schema}))
+        if refused:
+            with pytest.raises(ModelError, match="there is no setting 'window_x' of pop"):
+                hcarec.load(tmp_path / "m")
+            with pytest.raises(ConfigError, match="there is no setting 'window_x' of pop"):
+                read_config(tmp_path / "m")
+        else:
+            assert hcarec.load(tmp_path / "m").name == "pop"
+            assert read_config(tmp_path / "m") == {"model": "pop"}
+
+
 @pytest.mark.parametrize("path", ["nothing.toml", "data"])
 def test_a_configuration_that_is_none(
     path: str, stored: Path, tmp_path: Path, command: Command
@@ -147,6 +192,7 @@ def test_a_configuration_that_is_none(
     code, _, error = command("train", stored, "-o", tmp_path / "m", "--config", target)
     assert code == 2 and error.count("\n") == 1
     assert ("is not there" if path == "nothing.toml" else "is not a model folder") in error
+    assert "give a TOML file or a model folder as the configuration" in error
     assert not (tmp_path / "m").exists()
 
 

@@ -151,11 +151,12 @@ def _section(found: dict[str, Any], name: str) -> dict[str, Any]:
 
 def _settings(found: dict[str, Any]) -> dict[str, Any]:
     """Return the settings that mean something to this model."""
+    from hcarec.artefact import SCHEMA
     from hcarec.models import stored_settings
 
     config = dict(_section(found, "config"))
     with contextlib.suppress(ConfigError):  # a model that this version does not know is shown as it is written
-        config = {"model": config.get("model"), **stored_settings(config)}
+        config = {"model": config.get("model"), **stored_settings(config, found.get("schema", SCHEMA))}
     return config | ({"seed": found["seed"]} if "seed" in found else {})
 
 

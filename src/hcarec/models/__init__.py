@@ -64,7 +64,7 @@ def load(path: str | Path) -> Model:
     folder = Path(path)
     contents = artefact.read(folder)
     try:
-        model = _make(contents.config.get("model"), stored_settings(contents.config))
+        model = _make(contents.config.get("model"), stored_settings(contents.config, contents.schema))
     except (HcarecError, TypeError) as error:
         raise ModelError(f"'{folder}': {error}") from None
     try:
@@ -80,8 +80,7 @@ def read_config(path: str | Path, model: str | None = None) -> dict[str, Any]:
     """
     path = Path(path)
     if path.is_dir():
-        stored = artefact.read_manifest(path)["config"]
-        found = {"model": stored.get("model"), **stored_settings(stored)}
+        found = _folder_settings(path)
     else:
         found = read_toml(path)
     named = found.get("model")
@@ -89,14 +88,26 @@ def read_config(path: str | Path, model: str | None = None) -> dict[str, Any]:
         raise ConfigError(f"'{path}' is a configuration of {named}, but the model is {model}: leave out the model, or give another configuration")
     try:
         if named is not None or model is not None:
-            _make(named or model, {name: value for name, value in found.items() if name != "model"})
+            _make(model if named is None else named, {name: value for name, value in found.items() if name != "model"})
     except HcarecError as error:
         raise ConfigError(f"'{path}': {error}") from None
     return found
 
 
-def stored_settings(stored: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of a stored configuration that apply to its model."""
+def _folder_settings(folder: Path) -> dict[str, Any]:
+    """Return the settings of a model folder, the name of its model among them."""
+    if not (folder / artefact.MANIFEST).exists():
+        raise ConfigError(f"'{folder}' is not a model folder (no {artefact.MANIFEST}): give a TOML file or a model folder as the configuration")
+    manifest = artefact.read_manifest(folder)
+    stored = manifest["config"]
+    try:
+        return {"model": stored.get("model"), **stored_settings(stored, manifest["schema"])}
+    except ConfigError as error:
+        raise ConfigError(f"'{folder}': {error}") from None
+
+
+def stored_settings(stored: dict[str, Any], schema: int = artefact.SCHEMA) -> dict[str, Any]:
+    """Return the settings of a stored configuration that apply to its model; a folder of schema 1 lists others too."""
     check_known("model", stored.get("model"), tuple(MODELS))
-    foreign = set(SCHEMA_1) - MODELS[stored["model"]].setting_names()
+    foreign = set(SCHEMA_1) - MODELS[stored["model"]].setting_names() if schema == 1 else set()
     return {name: value for name, value in stored.items() if name != "model" and name not in foreign}

@@ -88,4 +88,10 @@ def read_toml(path: Path) -> dict[str, Any]:
     version = found.pop("version")
     if version != VERSION or isinstance(version, bool):
         raise ConfigError(f"'{path}' is of version {version!r}, this hcarec reads configurations of version {VERSION}: update hcarec or rewrite the file")
-    return found
+    settings: dict[str, Any] = {}
+    for name, value in found.items():
+        plain = name.replace("-", "_")  # as --set takes names
+        if plain in settings:
+            raise ConfigError(f"'{path}' gives {plain} twice: leave one of them out")
+        settings[plain] = value
+    return settings
