@@ -65,7 +65,7 @@ class Wish(Struct, forbid_unknown_fields=True):
     history: Items | UnsetType = UNSET
     visit: Items = msgspec.field(default_factory=list)
     k: Count = 20
-    hide_seen: Annotated[bool, Meta(description="Leave out items of the history; by default the rule that the model was trained with.")] | UnsetType = UNSET
+    hide_seen: Annotated[bool | None, Meta(description="Leave out items of the history; null, the default, follows the rule that the model was trained with.")] = None
     allow: Listed | UnsetType = UNSET
     deny: Listed = msgspec.field(default_factory=list)
     variety: Annotated[float, Meta(ge=0, le=1, description="The least cosine distance between two items; the answer says how near it came.")] = 0.0
@@ -74,8 +74,7 @@ class Wish(Struct, forbid_unknown_fields=True):
     def message(self) -> Ask:
         """Return the wish as the service takes it."""
         allow, deny = _listed("allow", self.allow), _checked("deny", self.deny)
-        hide_seen = None if self.hide_seen is UNSET else self.hide_seen
-        return Ask(*_whose(self.user, self.history, self.visit), int(self.k), hide_seen, allow, deny, self.variety, self.model or None)
+        return Ask(*_whose(self.user, self.history, self.visit), int(self.k), self.hide_seen, allow, deny, self.variety, self.model or None)
 
 
 class Question(Struct, forbid_unknown_fields=True):
