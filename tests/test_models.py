@@ -385,3 +385,19 @@ def test_saving_never_replaces_what_is_no_model(model: Model, tmp_path: Path) ->
     with pytest.raises(ModelError, match="not a model folder"):
         model.save(tmp_path / "letters")
     assert (tmp_path / "letters" / "dear.txt").read_text() == "keep me"
+
+
+def test_messages_name_the_models_that_can(data: Sequences, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that is new appears in them by what it can do."""
+    from hcarec import explain
+    from hcarec.models import MODELS
+
+    class Chain(Markov):
+        name = "chain"
+
+    monkeypatch.setitem(MODELS, "chain", Chain)
+    model, item = Pop().fit(data), data.item_ids[0]
+    with pytest.raises(ConfigError, match=r"which items are alike: use markov, item-knn, bpr, gru, hca-gru or chain$"):
+        model.similar_items(item)
+    with pytest.raises(ConfigError, match=r"explain a model markov, item-knn, gru, hca-gru or chain$"):
+        explain(model, [item])

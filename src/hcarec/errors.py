@@ -51,6 +51,12 @@ class ProtocolError(HcarecError):
     """Results made under different protocols."""
 
 
+def either(names: Iterable[str]) -> str:
+    """Return ``a, b or c``."""
+    *others, last = names
+    return f"{', '.join(others)} or {last}" if others else last
+
+
 def nearest(given: str, known: Iterable[str]) -> str:
     """Return ``; did you mean 'x'?`` for the closest known name, or nothing."""
     by_lower = {name.lower(): name for name in known}

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hcarec.errors import ConfigError
-from hcarec.models import Model
+from hcarec.errors import ConfigError, either
+from hcarec.models import MODELS, Model
 from hcarec.models.base import Recommendation
 from hcarec.recommendation import unknown_items
 from hcarec.topk import pair_scores
@@ -77,7 +77,8 @@ class Explanation(NamedTuple):
 def explain(model: Model, history: Sequence[str | int], item: str | int | None = None) -> Explanation:
     """Explain why `item` (by default the best one) is recommended after a history of outside ids."""
     if not model.explained_events:
-        raise ConfigError(f"{model.config.title} has no attention and does not read the order of events: explain a model hca-gru, gru, markov or item-knn")
+        able = [name for name, kind in MODELS.items() if kind().explained_events]
+        raise ConfigError(f"{model.config.title} has no attention and does not read the order of events: explain a model {either(able)}")
     skipped = unknown_items(model, history)
     known = np.array([index for one in history if (index := model.item_ids.find(one)) >= 0], np.int32)
     if not len(known):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hcarec.errors import DataError
+from hcarec.errors import ConfigError, DataError
 from hcarec.experiments.results import ATTENTION, Results, read_json, write_json
 from hcarec.experiments.run import Run, perform
 
@@ -27,13 +27,14 @@ def measure_attention(run: Run, results: Results, user_id: str | None = None) ->
         return found
     from hcarec.data.split import split
     from hcarec.explanation import attention
-    from hcarec.models import HCAGRU, load
+    from hcarec.models import load
     from hcarec.sequences import Sequences
 
     if not (results.models / run.key).exists() and perform(run, results) is None:
         raise KeyboardInterrupt
     data, model = Sequences.open(run.data.path), load(results.models / run.key)
-    assert isinstance(model, HCAGRU)
+    if not model.has_attention:
+        raise ConfigError(f"{model.config.title} has no attention to measure: give a method with a window above 1")
     parts = split(data, "ratio")
     w_x, w_h = model.windows
     reach = w_x + w_h - 1

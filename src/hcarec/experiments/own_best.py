@@ -23,7 +23,7 @@ COLUMN = {"recall": "hits", "map": "ap", "ndcg": "ndcg", "auc": "auc"}
 
 
 class OwnBest(Callback):
-    """Keeps the columns of best epochs in a folder, and tells another watcher everything; does nothing of its own unless `active`."""
+    """Keeps the columns of best epochs in a folder, and tells another callback everything; does nothing of its own unless `active`."""
 
     def __init__(self, folder: Path, active: bool, told: Callback) -> None:
         self._folder, self._active, self._told, self.resumed = folder, active, told, False

@@ -13,7 +13,7 @@ import numpy as np
 
 from hcarec import artefact
 from hcarec.data.split import Part
-from hcarec.errors import ConfigError, ModelError
+from hcarec.errors import ConfigError, ModelError, either
 from hcarec.ids import Ids
 from hcarec.models.config import Config, resolve
 from hcarec.ops.parameters import Theta, Trained
@@ -292,7 +292,10 @@ class Model(ABC):
     def similar(self, item: int, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Return up to k items whose vectors point in the most similar direction, best first, and the cosines."""
         if not self.compares_items:
-            raise ConfigError(f"{self.config.title} does not know which items are alike: use markov, item-knn, bpr, gru or hca-gru")
+            from hcarec.models import MODELS
+
+            able = [name for name, kind in MODELS.items() if kind.basis == "personal" and (kind.compares_items or kind.similar is not Model.similar)]
+            raise ConfigError(f"{self.config.title} does not know which items are alike: use {either(able)}")
         if self._directions is None:
             X = self.item_vectors.astype(np.float32)
             X = X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), np.float32(1e-12))
