@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from hcarec.errors import ConfigError, ModelError
+from hcarec.hardware import Cost
 from hcarec.ops.parameters import Theta
 from hcarec.settings import RunSettings, TrainerSettings
 
@@ -46,13 +47,6 @@ class TrainerState(NamedTuple):
     tensors: Theta
 
 
-class Cost(NamedTuple):
-    """What a trainer is expected to need: seconds an epoch, and bytes beside the parameters."""
-
-    seconds: float
-    memory: int
-
-
 class Trainer(ABC):
     """Learns the parameters of a model from a training part, an epoch at a time.
 
@@ -77,14 +71,15 @@ class Trainer(ABC):
         """Return the device that a run takes, or refuse the one asked for; auto is the best one."""
         if asked not in ("auto", "cpu"):
             raise ConfigError(
-                f"device is {asked}, but the trainer {cls.name} computes on the CPU: leave --device out"
+                f"device is {asked}, but the trainer {cls.name} computes on the CPU:"
+                " leave --device out"
             )
         return "cpu"
 
     @classmethod
     @abstractmethod
     def cost(cls, model: Model, part: Part, n_items: int) -> Cost:
-        """Estimate what an epoch over a training part needs."""
+        """Estimate what an epoch over a training part needs, the parameters themselves left out."""
 
     @property
     @abstractmethod
