@@ -16,8 +16,8 @@ from hcarec.ops.loss.positions import positions
 from hcarec.ops.loss.vectors import ITEMS, LANES, ROWS, VECTOR
 from hcarec.ops.rank.corrections import Corrections
 
-_STEP = 48  # positions: a multiple of ROWS that reads the items from far away seldom enough
-_LEAST_BLOCK = 4 * _STEP
+_BLOCK = 384  # positions that go through the catalog together, about
+_STEP = 48  # positions that read the items together, at most: more balance the threads worse
 
 
 class Loss(NamedTuple):
@@ -41,8 +41,8 @@ def cross_entropy(
     H (P, d) and Z (n_items, d) float32, targets (P,) int; see `hcarec.ops.reference.cross_entropy`
     for the equations. The result has the same bits for any number of threads.
 
-    Beside the gradients it holds Z twice in other layouts and the exponentials of a block of
-    max(192, P / 16) positions: about 4 n_items (2 d + max(192, P / 16)) bytes.
+    Beside the gradients it holds Z twice in other layouts and the exponentials of a block of some
+    384 positions: about 4 n_items (2 d + 384) bytes, however many positions there are.
     """
     H, Z = (np.ascontiguousarray(rows, np.float32) for rows in (H, Z))
     targets = np.ascontiguousarray(targets, np.int64)
@@ -87,14 +87,14 @@ def _cross_entropy(
     over(lambda some: pack()(Z, *some, panels, columns), chunks)
 
     size = block_size(n_positions)
-    e = np.empty((n_chunks, -(-size // ROWS) * ROWS, ITEMS), np.float32)
+    e = np.empty((n_chunks, size, ITEMS), np.float32)
     block = e, np.empty((n_chunks, size), np.float32), np.empty(size, np.float32), np.empty(size)
     losses, dvalues = np.empty(n_positions), np.empty(len(corrections.items), np.float32)
     dH = np.empty((n_positions, d), np.float32)
     dZ = np.zeros((n_chunks * ITEMS, -(-d // VECTOR) * VECTOR), np.float32)
     given = H, Z, targets, *corrections, panels, columns
     first, second = positions(), items()
-    step = max(ROWS, min(_STEP, size // threads // ROWS * ROWS))
+    step = min(_STEP, _groups(-(-size // (2 * threads))))
     for start, end in _ranges(0, n_positions, size):
         over(
             lambda some, start=start: first(*given, start, *some, *block, losses, dH, dvalues),
@@ -110,12 +110,18 @@ def _cross_entropy(
 
 
 def block_size(n_positions: int) -> int:
-    """Return how many positions go through the catalog together; never more than there are.
+    """Return how many positions go through the catalog together, in blocks of nearly one size.
 
     It depends on nothing else, above all not on the number of threads: it decides in which order
     dZ is summed.
     """
-    return min(n_positions, max(_LEAST_BLOCK, n_positions // 16 // _STEP * _STEP))
+    n_blocks = -(-n_positions // _BLOCK)
+    return _groups(-(-n_positions // n_blocks))
+
+
+def _groups(n: int) -> int:
+    """Return n rounded up to whole groups of positions."""
+    return -(-n // ROWS) * ROWS
 
 
 def _ranges(start: int, end: int, step: int) -> list[tuple[int, int]]:
