@@ -61,7 +61,7 @@ class KernelRecurrence(Function):
         return h[batch:]
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor, Tensor, None]:
         W, gates, h = ctx.saved_tensors
         (n, d), batch = d_out.shape, len(h) - len(d_out)
@@ -101,7 +101,7 @@ class TorchRecurrence(Function):
         return h
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor, Tensor, None]:
         W, zr, c, h, rh = ctx.saved_tensors
         n, d = h.shape

@@ -12,9 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import Module, Parameter, ParameterDict
-from torch.nn.functional import dropout, embedding, gelu, layer_norm, normalize
+from torch.nn.functional import embedding, gelu, layer_norm, normalize
 
 from hcarec.ops.hca.copying import copy_corrections
+from hcarec.ops.hca.dropping import drop
 from hcarec.ops.hca.packing import Packing, pack
 from hcarec.ops.hca.parameters import Network
 from hcarec.ops.hca.recurrence import recur
@@ -57,10 +58,10 @@ class HCANetwork(Module):
         network = self.network
         packing = pack(lengths, items.shape[1], max(network.w_x, network.w_h))
         y = self._rows(items.reshape(-1)[packing.places])
-        y = dropout(y, network.input_dropout, self.training)
+        y = drop(y, network.input_dropout, self.training)
         for prefix in network.prefixes:
             y = self._layer(prefix, y, packing)
-        y = dropout(y, network.output_dropout, self.training)
+        y = drop(y, network.output_dropout, self.training)
         o = self._norm(y, "norm_out", network.output_norm)
         out = o.new_zeros(items.numel(), network.d).index_copy(0, packing.places, o)
         return out.view(*items.shape, network.d)
@@ -83,8 +84,8 @@ class HCANetwork(Module):
             return None
         Z, n_items = self._rows(items.reshape(-1)), len(self.tensors["X"])
         query = o @ self.tensors["copy_Q"].t()
-        named = (self.tensors[f"copy_{name}"] for name in ("bias", "scale", "rate"))
-        return copy_corrections(items, rows, steps, query, Z, *named, n_items)
+        bias, scale, rate = (self.tensors[f"copy_{name}"] for name in ("bias", "scale", "rate"))
+        return copy_corrections(items, rows, steps, query, Z, bias, scale, rate, n_items)
 
     def _rows(self, items: Tensor) -> Tensor:
         """Return the vectors of items (n,) -> (n, d), not at unit length."""
@@ -95,7 +96,8 @@ class HCANetwork(Module):
         if not on:
             return v
         scale, shift = self.tensors[name]
-        return layer_norm(v, (self.network.d,), scale, shift, 1e-5)
+        # Not with torch's own scale and shift: their gradients depend on the number of threads.
+        return torch.addcmul(shift, layer_norm(v, (self.network.d,), eps=1e-5), scale)
 
     def _layer(self, prefix: str, x: Tensor, packing: Packing) -> Tensor:
         """Return the outputs of one layer: packed inputs (P, d) -> (P, d)."""
@@ -113,11 +115,11 @@ class HCANetwork(Module):
         h_o = self._fuse(own, h, packing) if network.w_h > 1 else h
         if not network.blocks:
             return h_o
-        h_o = dropout(h_o, network.hidden_dropout, self.training)
+        h_o = drop(h_o, network.hidden_dropout, self.training)
         y = self._norm(x + h_o, prefix.replace(".", "_") + "norm_1", True)
         ffn = torch.addmm(own["a_1"], y, own["A_1"].t())
         ffn = torch.addmm(own["a_2"], gelu(ffn), own["A_2"].t())
-        ffn = dropout(ffn, network.hidden_dropout, self.training)
+        ffn = drop(ffn, network.hidden_dropout, self.training)
         return self._norm(y + ffn, prefix.replace(".", "_") + "norm_2", True)
 
     def _fuse(self, own: Mapping[str, Tensor], h: Tensor, packing: Packing) -> Tensor:

@@ -43,7 +43,7 @@ class _WeightedSum(Function):
         return _sum(a, x, before)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor, Tensor, None]:
         a, x, before = ctx.saved_tensors
         d_out = d_out.contiguous()
@@ -58,7 +58,7 @@ class _Products(Function):
         return _dot(q, k, before)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor, Tensor, None]:
         q, k, before = ctx.saved_tensors
         d_out = d_out.contiguous()
@@ -72,7 +72,7 @@ class _Totals(Function):
         return _spread(a.contiguous(), a.new_ones(len(a), 1), group, n)[:, 0]
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor, None, None]:
         (group,) = ctx.saved_tensors
         d_out = d_out.contiguous()[:, None]
