@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -11,10 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from hcarec.ops.hca import windows
+from hcarec.ops.hca import shards, windows
 from hcarec.ops.hca.dropping import drop
-from hcarec.ops.hca.packing import pack
+from hcarec.ops.hca.packing import Packing, pack
 from hcarec.ops.hca.recurrence import GROUP, TorchRecurrence, recur
+from hcarec.ops.hca.shards import cut, keys_of
 
 
 def normal(*shape: int, dtype: Any = torch.float64, seed: int = 0) -> Tensor:
@@ -26,22 +26,13 @@ def gradients(out: Tensor, *leaves: Tensor) -> list[Tensor]:
     return list(torch.autograd.grad(loss, leaves, retain_graph=True))
 
 
-def same_for_all_threads(work: Callable[[], list[Tensor]]) -> None:
-    """Assert that work gives the same bits with any number of threads."""
-    before, found = torch.get_num_threads(), []
-    try:
-        for threads in (1, 2, 3):
-            torch.set_num_threads(threads)
-            found.append(work())
-    finally:
-        torch.set_num_threads(before)
-    for other in found[1:]:
-        assert all(torch.equal(one, two) for one, two in zip(found[0], other, strict=True))
+def packed(lengths: list[int], w: int = 1) -> Packing:
+    return pack(np.array(lengths), np.arange(len(lengths)), max(lengths), w)
 
 
 def test_packing_lists_every_event_and_its_window() -> None:
     lengths, width = [2, 0, 5, 3, 5, 1], 6
-    packing = pack(torch.tensor(lengths), width, 3)
+    packing = pack(np.array(lengths), np.arange(6), width, 3)
     listed = [(place // width, place % width) for place in packing.places.tolist()]
     assert sorted(listed) == [(row, step) for row, n in enumerate(lengths) for step in range(n)]
     assert [step for _, step in listed] == sorted(step for _, step in listed)
@@ -55,8 +46,15 @@ def test_packing_lists_every_event_and_its_window() -> None:
 
 
 def test_packing_of_nothing() -> None:
-    packing = pack(torch.tensor([0, 0]), 3, 2)
+    packing = pack(np.array([0, 0]), np.arange(2), 3, 2)
     assert packing.starts.tolist() == [0] and packing.before.shape == (0, 2)
+
+
+def test_a_batch_is_cut_by_its_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "POSITIONS", 6)
+    lengths = np.array([2, 5, 0, 20, 3, 1, 1])
+    assert [rows.tolist() for rows in cut(lengths)] == [[3], [1], [4, 0], [5, 6]]
+    assert cut(np.zeros(3, np.int64)) == []
 
 
 def plain_recurrence(g: Tensor, W: Tensor, starts: np.ndarray) -> Tensor:
@@ -73,7 +71,7 @@ def plain_recurrence(g: Tensor, W: Tensor, starts: np.ndarray) -> Tensor:
 @pytest.mark.parametrize("recurrence", [recur, TorchRecurrence.apply])
 @pytest.mark.parametrize("d", [1, 7, 8, 19, 64])
 def test_recurrence(recurrence: Any, d: int) -> None:
-    starts = pack(torch.tensor([4, 1, 6] * GROUP), 6, 1).starts
+    starts = packed([4, 1, 6] * GROUP).starts
     g = normal(starts[-1], 3, d).requires_grad_()
     W = (normal(3, d, d, seed=1) / d**0.5).requires_grad_()
     truth, own = plain_recurrence(g, W, starts), recurrence(g, W, starts)
@@ -85,7 +83,7 @@ def test_recurrence(recurrence: Any, d: int) -> None:
 @pytest.mark.parametrize("w", [1, 2, 5])
 @pytest.mark.parametrize("d", [1, 8, 13])
 def test_windows(d: int, w: int) -> None:
-    before = pack(torch.tensor([4, 1, 6, 2]), 6, w).before
+    before = packed([4, 1, 6, 2], w).before
     n = len(before)
     a, q, x = (normal(*shape, seed=w) for shape in ((n, w), (n, d), (n, d)))
     for tensor in (a, q, x):
@@ -115,28 +113,10 @@ def test_totals_of_groups() -> None:
     torch.testing.assert_close(gradients(own, a), gradients(truth, a))
 
 
-@pytest.mark.parametrize("d", [13, 64])
-def test_threads_change_no_bit(d: int) -> None:
-    packing = pack(torch.tensor([4, 1, 6] * GROUP), 6, 3)
-    n = len(packing.before)
-    g = normal(n, 3, d, dtype=torch.float32).requires_grad_()
-    W = (normal(3, d, d, dtype=torch.float32, seed=1) / d**0.5).requires_grad_()
-    a = normal(n, 3, dtype=torch.float32).requires_grad_()
-
-    def work() -> list[Tensor]:
-        torch.manual_seed(3)
-        h = drop(recur(g, W, packing.starts), 0.3, True)
-        out = windows.weighted_sum(a, h, packing.before)
-        out = torch.cat([out, windows.products(h, h, packing.before)], dim=1)
-        return [out, *gradients(out, g, W, a)]
-
-    same_for_all_threads(work)
-
-
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
 def test_dropout_is_fair(p: float) -> None:
-    torch.manual_seed(0)
-    kept = torch.stack([drop(torch.ones(100, 50), p, True) for _ in range(20)])
+    keys = keys_of(3, 0)
+    kept = torch.stack([drop(torch.ones(100, 50), p, keys) for _ in range(20)])
     torch.testing.assert_close(kept.unique(), torch.tensor([0, 1 / (1 - p)]))
     kept = (kept > 0).double()
     n, spread = kept.numel(), (p * (1 - p)) ** 0.5

@@ -1,11 +1,11 @@
 """Dropout that stores no mask: each number's fate follows from a key and its place.
 
-The backward pass computes it again. The key is drawn from torch's generator, so that a seed
-reproduces a run.
+The backward pass computes it again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -18,22 +18,25 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import dropout
 
 from hcarec.ops.compiled import array, compiled
-from hcarec.ops.hca.threads import in_threads
 from hcarec.ops.negatives import mix
 
+Keys = Iterator[np.uint64] | None
+"""One key for each place of the network where something is dropped; None drops nothing."""
 _STRIDE = np.uint64(0x9E3779B97F4A7C15)
 
 
-def drop(x: Tensor, p: float, training: bool) -> Tensor:
-    """Set each number to zero with probability p and divide the others by 1 - p, in training."""
-    if not training or p == 0 or x.device.type != "cpu" or p == 1:
-        return dropout(x, p, training)
-    return _Drop.apply(x, p, int(torch.randint(2**62, ())))
+def drop(x: Tensor, p: float, keys: Keys) -> Tensor:
+    """Set each number to zero with probability p and divide the others by 1 - p."""
+    if keys is None or p == 0:
+        return x
+    if x.device.type != "cpu" or p == 1:
+        return dropout(x, p)
+    return _Drop.apply(x, p, next(keys))
 
 
 class _Drop(Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, p: float, key: int) -> Tensor:
+    def forward(ctx: Any, x: Tensor, p: float, key: np.uint64) -> Tensor:
         ctx.p, ctx.key = p, key
         return _masked(x, p, key)
 
@@ -43,30 +46,25 @@ class _Drop(Function):
         return _masked(d_out, ctx.p, ctx.key), None, None
 
 
-def _masked(x: Tensor, p: float, key: int) -> Tensor:
+def _masked(x: Tensor, p: float, key: np.uint64) -> Tensor:
     x = x.contiguous()
     out = torch.empty_like(x)
     given, made = x.detach().view(-1).numpy(), out.view(-1).numpy()
-    kernel, scale = _kernel(given.dtype.name), given.dtype.type(1 / (1 - p))
-    threshold = np.uint64(p * 2**64)
-
-    def work(first: int, last: int) -> None:
-        kernel(given, np.uint64(key), threshold, scale, first, last, made)
-
-    in_threads(work, len(given))
+    scale, threshold = given.dtype.type(1 / (1 - p)), np.uint64(p * 2**64)
+    _kernel(given.dtype.name)(given, key, threshold, scale, made)
     return out
 
 
 @cache
 def _kernel(dtype: str) -> Any:
-    numbers = (types.uint64, types.uint64, getattr(types, dtype), types.int64, types.int64)
+    numbers = (types.uint64, types.uint64, getattr(types, dtype))
     return compiled(_make_kernel, types.void(array(dtype, given=True), *numbers, array(dtype)))
 
 
 def _make_kernel(sources: int) -> Any:
-    def kernel(x, key, threshold, scale, first, last, out):
+    def kernel(x, key, threshold, scale, out):
         _ = sources
-        for i in range(first, last):
+        for i in range(len(x)):
             kept = mix(key + _STRIDE * uint64(i)) >= threshold
             out[i] = x[i] * scale if kept else x.dtype.type(0)
 
