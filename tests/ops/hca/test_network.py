@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from hcarec.ops import cpu, reference
+from hcarec.ops.hca import shards
 from hcarec.ops.hca.parameters import Network, initialize, shapes
 from hcarec.ops.hca.torch import HCANetwork
 
@@ -247,21 +248,56 @@ def test_parameters_come_back_under_their_names() -> None:
         np.testing.assert_array_equal(back[name], value + 1 if name == "2.U" else value)
 
 
-@pytest.mark.parametrize("name", ["paper", "winner", "everything"])
-def test_threads_do_not_change_the_recurrence(name: str) -> None:
-    network = Network(**{"d": 5, **OPTIONS[name]})
+def test_a_step_again_gives_the_same_bits() -> None:
+    dropouts = {"hidden_dropout": 0.3, "input_dropout": 0.3, "output_dropout": 0.3}
+    network = Network(**{"d": 5, **dropouts, **OPTIONS["everything"]})
     model = HCANetwork(network, random_theta(network, dtype=np.float32))
     items, lengths = batch([5, 9, 2] * 30, 9)
-    before, found = torch.get_num_threads(), []
-    try:
-        for threads in (1, 2, 3):
-            torch.set_num_threads(threads)
-            model.zero_grad()
-            o = model(items, lengths)
-            (o * o).sum().backward()
-            found.append({name: value.grad for name, value in model.named().items()} | {"o": o})
-    finally:
-        torch.set_num_threads(before)
+    found = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        model.zero_grad()
+        scores = dense_scores(model, items, lengths, model(items, lengths))
+        scores.square().sum().backward()
+        found.append({name: value.grad for name, value in model.named().items()})
+    for name, value in found[0].items():
+        assert value is not None and torch.equal(value, found[1][name]), name
+
+
+@pytest.mark.parametrize("name", ["paper", "winner", "everything"])
+@pytest.mark.parametrize("positions_in_a_shard", [1, 20, 10**9])
+def test_shards_have_the_gradients_of_the_whole(
+    name: str, positions_in_a_shard: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = Network(**{"d": 5, **OPTIONS[name]})
+    items, lengths = batch([5, 9, 0, 2] * 6, 9)
+    found = []
+    for size, threads in ((10**9, 1), (positions_in_a_shard, 2)):
+        monkeypatch.setattr(shards, "POSITIONS", size)
+        model = HCANetwork(network, random_theta(network), threads)
+        o = model(items, lengths)
+        (o * torch.linspace(-1, 1, o.numel()).view_as(o)).sum().backward()
+        found.append({name: value.grad for name, value in model.named().items()} | {"o": o})
+        with torch.no_grad():
+            assert torch.equal(model(items, lengths), o)
+    for parameter, value in found[0].items():
+        if value is not None:
+            torch.testing.assert_close(found[1][parameter], value, rtol=1e-10, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", ["paper", "winner", "everything"])
+def test_threads_change_no_bit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "POSITIONS", 50)
+    network = Network(**{"d": 5, "hidden_dropout": 0.3, "input_dropout": 0.3, **OPTIONS[name]})
+    items, lengths = batch([5, 9, 2] * 30, 9)
+    found = []
+    for threads in (1, 2, 3):
+        torch.manual_seed(0)
+        model = HCANetwork(network, random_theta(network, dtype=np.float32), threads)
+        with shards.one_torch_thread():
+            scores = dense_scores(model, items, lengths, model(items, lengths))
+            scores.square().sum().backward()
+        found.append({name: value.grad for name, value in model.named().items()})
     for other in found[1:]:
-        for name, value in found[0].items():
-            assert value is None or torch.equal(value, other[name]), name
+        for parameter, value in found[0].items():
+            assert torch.equal(value, other[parameter]), parameter
