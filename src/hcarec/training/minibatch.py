@@ -239,7 +239,7 @@ class Minibatch(Trainer):
 
 
 def rate(settings: MinibatchSettings, step: int, total: int) -> float:
-    """Return the share of the learning rate at a step: a rise, then 1 or a fall to zero at `total`."""
+    """Return the share of the learning rate at a step: a rise, then 1 or a fall to 0 at `total`."""
     rising = (step + 1) / settings.warmup if step < settings.warmup else 1.0
     if settings.schedule == "constant":
         return rising
