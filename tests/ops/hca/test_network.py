@@ -238,6 +238,8 @@ def test_dropout_has_the_gradient_of_its_own_mask() -> None:
 def test_parameters_come_back_under_their_names() -> None:
     network = Network(**{"d": 5, **OPTIONS["everything"]})
     theta = random_theta(network, dtype=np.float32)
+    for value in theta.values():
+        value.flags.writeable = False
     model = HCANetwork(network, theta)
     with torch.no_grad():
         model.tensors["2_U"] += 1
@@ -301,3 +303,33 @@ def test_threads_change_no_bit(name: str, monkeypatch: pytest.MonkeyPatch) -> No
     for other in found[1:]:
         for parameter, value in found[0].items():
             assert torch.equal(value, other[parameter]), parameter
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("name", ["paper", "winner", "everything"])
+def test_a_gpu_agrees_with_the_cpu(name: str, dtype: Any) -> None:
+    torch.use_deterministic_algorithms(False)  # cuBLAS would ask for a setting of its own
+    network = Network(**{"d": 5, **OPTIONS[name]})
+    theta, (items, lengths) = random_theta(network, dtype=dtype), batch(LENGTHS, 13)
+    model, twin = HCANetwork(network, theta), HCANetwork(network, theta).cuda()
+    o, other = model(items, lengths), twin(items.cuda(), lengths.cuda())
+    tolerance = {"rtol": 0, "atol": 1e-11 if dtype == np.float64 else 1e-4}
+    torch.testing.assert_close(other.cpu(), o, **tolerance)
+    at, there = positions(lengths), tuple(part.cuda() for part in positions(lengths))
+    found = model.corrections(items, lengths, *at, o[at])
+    same = twin.corrections(items.cuda(), lengths.cuda(), *there, other[there])
+    loss, twin_loss = model.queries(o[at]).square().sum(), twin.queries(other[there]).square().sum()
+    if found is not None and same is not None:
+        assert torch.equal(found[0], same[0].cpu()) and torch.equal(found[1], same[1].cpu())
+        torch.testing.assert_close(same[2].cpu(), found[2], **tolerance)
+        loss, twin_loss = loss + found[2].square().sum(), twin_loss + same[2].square().sum()
+    loss.backward()
+    twin_loss.backward()
+    for parameter, value in model.named().items():
+        own, true = twin.named()[parameter].grad, value.grad
+        assert (own is None) == (true is None)
+        if own is not None and true is not None:
+            scale = max(1.0, true.abs().max().item())
+            error = (own.cpu() - true).abs().max().item()
+            assert error <= tolerance["atol"] * scale, parameter

@@ -34,7 +34,7 @@ class HCANetwork(Module):
         self.threads = threads
         self.network = network
         self._keys = {name: name.replace(".", "_") for name in theta}  # a key holds no dot
-        values = {key: torch.as_tensor(theta[name]).clone() for name, key in self._keys.items()}
+        values = {key: _copy(theta[name]) for name, key in self._keys.items()}
         self.tensors = ParameterDict({key: Parameter(value) for key, value in values.items()})
 
     def theta(self) -> dict[str, np.ndarray]:
@@ -110,3 +110,8 @@ class HCANetwork(Module):
         """Return the parameters of all layers by the names of `theta`."""
         outside = ("X", "norm_item", "norm_out", "temperature", "copy_")
         return {name: value for name, value in self.named().items() if not name.startswith(outside)}
+
+
+def _copy(value: np.ndarray | Tensor) -> Tensor:
+    """Return a tensor of its own; the array may be read-only, a file mapped to memory."""
+    return value.detach().clone() if isinstance(value, Tensor) else torch.from_numpy(value.copy())
