@@ -17,7 +17,7 @@ from hcarec.ops.loss.vectors import ITEMS, LANES, ROWS, VECTOR
 from hcarec.ops.rank.corrections import Corrections
 
 _BLOCK = 384  # positions that go through the catalog together, about
-_STEP = 48  # positions that read the items together, at most: more balance the threads worse
+_STEP = 96  # positions that read the items together, at most
 
 
 class Loss(NamedTuple):
