@@ -27,7 +27,7 @@ KINDS: dict[str, Callable[[], Model]] = {
     "x-only": lambda: HCAGRU(d=D, window_x=4, window_h=1),
     "h-only": lambda: HCAGRU(d=D, window_x=1, window_h=3),
     "both": lambda: HCAGRU(d=D, window_x=4, window_h=3),
-    "mini-batches": lambda: GRU(d=D, trainer="minibatch", batch_size=16, warmup=5),
+    "mini-batches": lambda: GRU(d=D, trainer="minibatch", batch_size=16, warmup=5, learning_rate=0.02),
     "options": lambda: HCAGRU(**OPTIONS),
 }
 OPTIONS: HCAGRUOptions = {

@@ -12,6 +12,13 @@ from typing import NamedTuple
 GIB = 1 << 30
 
 
+class Cost(NamedTuple):
+    """What a piece of work is expected to need: seconds, and bytes of memory."""
+
+    seconds: float
+    memory: int
+
+
 class Memory(NamedTuple):
     """Bytes of memory in all, and those that a new program may use; None where the system does not tell."""
 

@@ -269,7 +269,17 @@ class TrainerOptions(PresetOptions, total=False):
     evaluate_every: int
     patience: int
     learning_rate: float
+
+
+class UserSGDOptions(TrainerOptions, total=False):
+    """What a model that the paper's trainer trains may be made with."""
+
     l2: float
+
+
+class MinibatchOptions(TrainerOptions, total=False):
+    """What a model that is trained by mini-batches may be made with."""
+
     batches: str
     batch_size: int
     length: int

@@ -70,7 +70,10 @@ def test_a_preset_is_resolved_and_written_whole(name: str, data: Sequences, tmp_
     epochs = {"epochs": 1} if MODELS[name].trainers else {}
     model = hcarec.train(data, tmp_path / "m", model=name, compare=False, **epochs)
     config = json.loads((tmp_path / "m" / "model.json").read_text())["config"]
-    assert config.keys() - {"model"} >= MODELS[name].setting_names() - {"preset"}
+    training = model.config.training
+    settings = {*MODELS[name].Network.names(), *(training.names() if training is not None else ())}
+    named = {"model"} | ({"trainer", "preset"} if training is not None else set())
+    assert config.keys() == settings | named
     again = make(**config)
     assert again.config == model.config
     assert set(PRESETS) == {"paper"}
@@ -204,8 +207,8 @@ def test_a_configuration_that_is_none(
         (("--model", "pop", "--epochs", "3"), "there is no setting 'epochs' of pop"),
         (("--model", "markov", "--window-x", "3"), "there is no setting 'window_x' of markov"),
         (("--model", "pop", "--trainer", "user-sgd"), "there is no setting 'trainer' of pop"),
-        (("--trainer", "adam"), "trainer 'adam' is not known: give one of user-sgd"),
-        (("--device", "cuda"), "device 'cuda' is not known: give one of cpu"),
+        (("--trainer", "adam"), "trainer 'adam' is not known: give one of user-sgd, minibatch"),
+        (("--device", "tpu"), "device 'tpu' is not known: give one of auto, cpu, cuda"),
         (("--set", "patience=-1"), "patience is -1: give a whole number"),
     ],
 )

@@ -13,11 +13,12 @@ import pytest
 from hcarec import Sequences, load, settings, synthetic
 from hcarec.data.split import Part
 from hcarec.errors import ConfigError
+from hcarec.hardware import Cost
 from hcarec.models import Model
 from hcarec.models.hca_gru import HCAGRU
 from hcarec.ops.parameters import Theta
 from hcarec.training import Callback, train, trainers
-from hcarec.training.trainer import Cost, Progress, Trainer, TrainerState
+from hcarec.training.trainer import Progress, Trainer, TrainerState
 
 SIZE = 5
 """Steps of an epoch of the trainer below."""

@@ -93,16 +93,18 @@ def test_words() -> None:
 def test_what_takes_too_long_is_skipped_and_said(
     data: Sequences, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resources, "COUNTING", 1.0)  # an event a second: far above a minute
+    monkeypatch.setattr(resources, "RANKING", 1.0)  # far above a minute
     found = hcarec.train(data, model="gru", epochs=1).about["yardsticks"]
     assert found["models"] == {}
     assert all(
         reason.endswith("more than a tenth of the run") for reason in found["skipped"].values()
     )
     assert found["skipped"].keys() == {"Markov", "POP"}
-    slow = resources.counted(hcarec.Markov(), hcarec.split(data).history, data.n_items, 100).seconds
+    parts = hcarec.split(data)
+    n = int(parts.evaluated.sum())
+    slow = resources.counted(hcarec.Markov(), parts.history, data.n_items, n).seconds
     assert slow > yardsticks.MINUTE
-    allowed = yardsticks._too_much(hcarec.Markov(), data, hcarec.split(data), 11 * slow)
+    allowed = yardsticks._too_much(hcarec.Markov(), data, parts, 11 * slow)
     assert allowed is None  # less than a tenth of so long a run
 
 

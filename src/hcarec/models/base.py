@@ -14,6 +14,7 @@ import numpy as np
 from hcarec import artefact
 from hcarec.data.split import Part
 from hcarec.errors import ConfigError, ModelError, either
+from hcarec.hardware import Cost
 from hcarec.ids import Ids
 from hcarec.models.config import Config, resolve
 from hcarec.ops.parameters import Theta, Trained
@@ -99,9 +100,18 @@ class Model(ABC):
         """Return the arithmetic operations that `train_users` needs for an event, about; 0 for a model that counts."""
         return 0.0
 
-    def counting_memory(self, n_items: int, n_events: int) -> int:
-        """Return the bytes that counting needs beside the parameters of known shape, at most about."""
-        return 0
+    def counting_cost(self, part: Part, n_items: int) -> Cost:
+        """Estimate what it takes to count a training part, beside the parameters of known shape."""
+        return Cost(0.0, 0)
+
+    def corrected_items(self, part: Part, n_items: int) -> float:
+        """Estimate how many items of a user have their scores corrected."""
+        return 0.0
+
+    @property
+    def smaller(self) -> str:
+        """Say what to set for a model that needs less memory."""
+        return "use a smaller d (--set d=..), "
 
     def complete(self, trained: Ragged, history: Ragged) -> None:  # noqa: B027 - most models have nothing to do
         """Learn what users need who have a history (packed items, offsets) but no training event, where a model knows users one by one."""

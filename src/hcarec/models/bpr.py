@@ -10,7 +10,7 @@ import numpy as np
 from hcarec.models.base import Model
 from hcarec.ops.parameters import Trained, initialise
 from hcarec.sequences import Sequences
-from hcarec.settings import NetworkSettings, TrainerOptions, UserSGDSettings, whole
+from hcarec.settings import NetworkSettings, UserSGDOptions, UserSGDSettings, whole
 from hcarec.topk import Queries, Ragged
 
 OPERATIONS = 3500.0
@@ -29,7 +29,7 @@ class BPRSettings(NetworkSettings):
         return "BPR"
 
 
-class BPROptions(TrainerOptions, total=False):
+class BPROptions(UserSGDOptions, total=False):
     """What `BPR` may be made with."""
 
     d: int

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from hcarec.data.split import Part
 from hcarec.errors import ModelError
 from hcarec.models.base import Model
 from hcarec.ops.rank.corrections import Corrections
@@ -52,6 +53,19 @@ class CountingModel(Model):
     def table(self) -> Table:
         """The table, as the kernels take it."""
         return Table(self.theta["indptr"], self.theta["indices"], self.theta["values"])
+
+    @property
+    def smaller(self) -> str:
+        return ""
+
+    def corrected_items(self, part: Part, n_items: int) -> float:
+        """Take every event as an item that is read: the more often it occurs, the longer its row."""
+        rows = self.row_sizes(part, n_items)
+        return len(self.weights) * float(rows[part.items].mean()) if len(part.items) else 0.0
+
+    @abstractmethod
+    def row_sizes(self, part: Part, n_items: int) -> np.ndarray:
+        """Estimate how many entries each row of the table has at most, (n_items,)."""
 
     def check_parameters(self) -> None:
         """Refuse a table that points outside the catalogue."""

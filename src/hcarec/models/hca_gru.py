@@ -13,7 +13,7 @@ from hcarec.models.base import Model
 from hcarec.models.engines import Engine, engine
 from hcarec.ops.hca import parameters
 from hcarec.ops.parameters import Trained
-from hcarec.settings import NetworkSettings, TrainerOptions, UserSGDSettings, choice, flag, number, whole
+from hcarec.settings import MinibatchOptions, NetworkSettings, UserSGDOptions, UserSGDSettings, choice, flag, number, whole
 from hcarec.topk import Queries
 
 PAPER = ("window_x", "window_h", "d")
@@ -67,7 +67,7 @@ class HCAGRUSettings(NetworkSettings):
         return f"HCA-GRU{levels}" if levels else "GRU"
 
 
-class HCAGRUOptions(TrainerOptions, total=False):
+class HCAGRUOptions(UserSGDOptions, MinibatchOptions, total=False):
     """What `HCAGRU` may be made with."""
 
     window_x: int

@@ -7,12 +7,16 @@ from typing import Unpack
 
 import numpy as np
 
+from hcarec.data.split import Part
+from hcarec.hardware import Cost
 from hcarec.models.counting import CountingModel
 from hcarec.settings import NetworkSettings, PresetOptions, number, whole
 from hcarec.tables import Table
 
 ENTRY = 12 * 2
 """Bytes of an entry of the table, and of what counting holds beside it."""
+PAIRS = 8e7
+"""Pairs of items that are counted in a second, about."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +76,13 @@ class ItemKNN(CountingModel):
         one = self.settings
         return nearest_items(items, offsets, len(self.item_ids), one.neighbors, one.shrinkage, one.user_items, threads)
 
-    def counting_memory(self, n_items: int, n_events: int) -> int:
-        """Return what all neighbors need."""
-        return ENTRY * n_items * min(self.settings.neighbors, n_items) + 16 * n_events
+    def row_sizes(self, part: Part, n_items: int) -> np.ndarray:
+        """Return the neighbors that are kept of every item, as if no pair of items were shared twice."""
+        beside = np.repeat(np.minimum(part.lengths, self.settings.user_items) - 1.0, part.lengths)
+        pairs = np.bincount(part.items, weights=beside, minlength=n_items)
+        return np.minimum(pairs, min(self.settings.neighbors, n_items)).astype(np.int64)
+
+    def counting_cost(self, part: Part, n_items: int) -> Cost:
+        """Count the pairs of every user's items."""
+        pairs = float((np.minimum(part.lengths, self.settings.user_items).astype(np.float64) ** 2).sum())
+        return Cost(pairs / PAIRS, ENTRY * int(self.row_sizes(part, n_items).sum()) + 24 * len(part.items))

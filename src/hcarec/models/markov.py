@@ -8,13 +8,17 @@ from typing import Unpack
 
 import numpy as np
 
+from hcarec.data.split import Part
 from hcarec.data.transitions import count_transitions, normalize_rows
+from hcarec.hardware import Cost
 from hcarec.models.counting import CountingModel
 from hcarec.settings import NetworkSettings, PresetOptions, numbers
 from hcarec.tables import Table
 
 ENTRY = 12 * 4
 """Bytes of an entry of the table, and of what counting holds beside it."""
+STEPS = 6e6
+"""Steps that are counted in a second, about."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +66,12 @@ class Markov(CountingModel):
         """Count steps, and divide each row by the root of its sum."""
         return normalize_rows(count_transitions(items, offsets, len(self.item_ids), self.settings.distance_weights))
 
-    def counting_memory(self, n_items: int, n_events: int) -> int:
-        """Return what all steps need if no two are alike."""
-        return ENTRY * min(len(self.settings.distance_weights) * n_events, n_items * n_items)
+    def row_sizes(self, part: Part, n_items: int) -> np.ndarray:
+        """Return the steps from every item, as if no two were alike."""
+        steps = len(self.settings.distance_weights) * np.bincount(part.items, minlength=n_items)
+        return np.minimum(steps, n_items)
+
+    def counting_cost(self, part: Part, n_items: int) -> Cost:
+        """Count every event once for each distance."""
+        seconds = len(self.settings.distance_weights) * len(part.items) / STEPS
+        return Cost(seconds, ENTRY * int(self.row_sizes(part, n_items).sum()))

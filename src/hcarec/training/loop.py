@@ -233,7 +233,7 @@ class Loop:
         n_evaluated = int(self.parts.evaluated.sum())
         planned = plan(self.model, self.train_part, self.data.n_items, n_evaluated)
         planned = replace(planned, notes=notes)
-        check_fits(planned)
+        check_fits(planned, self.model.smaller)
         state = self._begin(resume)
         self.callback.planned(planned, self.model.config, state.epoch or None)
         with self.callback.busy(

@@ -13,12 +13,13 @@ from torch import Tensor
 
 from hcarec.data.split import Part
 from hcarec.errors import ConfigError
+from hcarec.hardware import Cost
 from hcarec.models import Model
 from hcarec.ops.parameters import Theta
 from hcarec.settings import MinibatchSettings, RunSettings, TrainerSettings
 from hcarec.training.batches import Batch, Batches
 from hcarec.training.objective import Objective
-from hcarec.training.trainer import Cost, Diverged, Progress, Trainer, TrainerState
+from hcarec.training.trainer import Diverged, Progress, Trainer, TrainerState
 
 REPORT = 16
 """Batches between two reports of progress, where checkpoints may be written."""

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from hcarec import hardware
 from hcarec.data.split import Part
 from hcarec.errors import ConfigError
+from hcarec.evaluation import USERS_AT_ONCE
+from hcarec.hardware import Cost
 from hcarec.models import Model
 from hcarec.training.trainers import trainer_of
 
 RANKING = 2e10
 """Arithmetic operations a second of ranking the whole catalogue, on all cores, about."""
-COUNTING = 2e6
-"""Events a second that models count."""
+CORRECTING = 6e6
+"""Corrected scores a second, about: summed up, ranked and counted."""
+CORRECTION = 40
+"""Bytes of a corrected score while users are ranked."""
 BASE = 400 << 20
 """Memory of the program itself, with compiled code."""
 
@@ -37,47 +40,45 @@ class Plan:
     notes: tuple[str, ...] = ()
 
 
-class Need(NamedTuple):
-    """What a model that counts needs to be counted and evaluated: seconds, and bytes of memory."""
-
-    seconds: float
-    memory: int
-
-
 def plan(model: Model, train: Part, n_items: int, n_evaluated: int) -> Plan:
     """Estimate memory and time of a run."""
     users, events = len(train), len(train.items)
-    sizes = [math.prod(shape) for shape in model.shapes(n_items, users).values() if -1 not in shape]
-    parameters, d = sum(sizes), model.shapes(n_items, users)["X"][1]
-    evaluation = _evaluation(n_evaluated, n_items, d)
+    shapes = model.shapes(n_items, users)
+    parameters, d = (
+        sum(math.prod(shape) for shape in shapes.values() if -1 not in shape),
+        shapes["X"][1],
+    )
     memory = BASE + 3 * 4 * parameters + 12 * events + n_evaluated * (4 * d + 400)
     if model.config.training is None:
-        need = counted(model, train, n_items, n_evaluated)
-        total = memory + need.memory
-        return Plan(users, n_items, events, 1, parameters, total, need.seconds)
+        cost = counted(model, train, n_items, n_evaluated)
+        return Plan(users, n_items, events, 1, parameters, memory + cost.memory, cost.seconds)
     cost, epochs = trainer_of(model).cost(model, train, n_items), model.config.epochs
     evaluations = -(-epochs // model.config.training.evaluate_every)
-    seconds = epochs * cost.seconds + evaluations * evaluation
+    seconds = epochs * cost.seconds + evaluations * _evaluation(model, train, n_items, n_evaluated)
     return Plan(users, n_items, events, epochs, parameters, memory + cost.memory, seconds)
 
 
-def counted(model: Model, train: Part, n_items: int, n_evaluated: int) -> Need:
+def counted(model: Model, train: Part, n_items: int, n_evaluated: int) -> Cost:
     """Estimate what counting a model and evaluating it takes, beside what a run holds already."""
-    n_events, d = len(train.items), model.shapes(n_items, len(train))["X"][1]
-    seconds = n_events / COUNTING + _evaluation(n_evaluated, n_items, d)
-    return Need(seconds, model.counting_memory(n_items, n_events))
+    counting = model.counting_cost(train, n_items)
+    at_once = min(n_evaluated, USERS_AT_ONCE) * model.corrected_items(train, n_items)
+    seconds = counting.seconds + _evaluation(model, train, n_items, n_evaluated)
+    return Cost(seconds, counting.memory + int(CORRECTION * at_once))
 
 
-def _evaluation(n_evaluated: int, n_items: int, d: int) -> float:
-    return n_evaluated * n_items * (2.0 * d + 20) / RANKING
+def _evaluation(model: Model, train: Part, n_items: int, n_evaluated: int) -> float:
+    """Return the seconds of ranking all items for users, and of correcting some of their scores."""
+    d = model.shapes(n_items, len(train))["X"][1]
+    corrected = n_evaluated * model.corrected_items(train, n_items)
+    return n_evaluated * n_items * (2.0 * d + 20) / RANKING + corrected / CORRECTING
 
 
-def check_fits(planned: Plan, available: int | None = None) -> None:
-    """Refuse a run that cannot fit into memory."""
+def check_fits(planned: Plan, smaller: str, available: int | None = None) -> None:
+    """Refuse a run that cannot fit into memory; `smaller` says what the model can be told."""
     free = hardware.memory().available if available is None else available
     if free is not None and planned.memory > free:
         raise ConfigError(
             f"this run needs about {planned.memory / (1 << 30):.1f} GiB"
-            f" and {free / (1 << 30):.1f} GiB are free: use a smaller d (--set d=..),"
-            " fewer items (prepare with --min-item-events), or a larger machine"
+            f" and {free / (1 << 30):.1f} GiB are free: {smaller}"
+            "use fewer items (prepare with --min-item-events), or a larger machine"
         )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 import msgspec
 
 from hcarec.errors import ConfigError, ModelError
+from hcarec.hardware import Cost
 from hcarec.ops.parameters import Theta
 from hcarec.settings import RunSettings, TrainerSettings
 
@@ -98,13 +99,6 @@ class TrainerState(NamedTuple):
     tensors: Theta
 
 
-class Cost(NamedTuple):
-    """What a trainer is expected to need: seconds an epoch, and bytes beside the parameters."""
-
-    seconds: float
-    memory: int
-
-
 class Trainer(ABC):
     """Learns the parameters of a model from a training part, an epoch at a time.
 
@@ -137,7 +131,7 @@ class Trainer(ABC):
     @classmethod
     @abstractmethod
     def cost(cls, model: Model, part: Part, n_items: int) -> Cost:
-        """Estimate what an epoch over a training part needs."""
+        """Estimate what an epoch over a training part needs, the parameters themselves left out."""
 
     @property
     @abstractmethod

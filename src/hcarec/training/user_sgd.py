@@ -7,17 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from hcarec.data.split import Part
+from hcarec.hardware import Cost
 from hcarec.models import Model
 from hcarec.ops.parameters import Theta
 from hcarec.settings import UserSGDSettings
-from hcarec.training.trainer import (
-    Cost,
-    Diverged,
-    Progress,
-    Trainer,
-    TrainerState,
-    check_parameters,
-)
+from hcarec.training.trainer import Diverged, Progress, Trainer, TrainerState, check_parameters
 
 CHUNK = 1024
 """Users trained between two looks at the clock, at Ctrl-C and at the loss."""

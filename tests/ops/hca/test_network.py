@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from hcarec.ops import cpu, reference
+from hcarec.ops.hca import shards
 from hcarec.ops.hca.parameters import Network, initialize, shapes
 from hcarec.ops.hca.torch import HCANetwork
 
@@ -237,6 +238,8 @@ def test_dropout_has_the_gradient_of_its_own_mask() -> None:
 def test_parameters_come_back_under_their_names() -> None:
     network = Network(**{"d": 5, **OPTIONS["everything"]})
     theta = random_theta(network, dtype=np.float32)
+    for value in theta.values():
+        value.flags.writeable = False
     model = HCANetwork(network, theta)
     with torch.no_grad():
         model.tensors["2_U"] += 1
@@ -247,21 +250,86 @@ def test_parameters_come_back_under_their_names() -> None:
         np.testing.assert_array_equal(back[name], value + 1 if name == "2.U" else value)
 
 
-@pytest.mark.parametrize("name", ["paper", "winner", "everything"])
-def test_threads_do_not_change_the_recurrence(name: str) -> None:
-    network = Network(**{"d": 5, **OPTIONS[name]})
+def test_a_step_again_gives_the_same_bits() -> None:
+    dropouts = {"hidden_dropout": 0.3, "input_dropout": 0.3, "output_dropout": 0.3}
+    network = Network(**{"d": 5, **dropouts, **OPTIONS["everything"]})
     model = HCANetwork(network, random_theta(network, dtype=np.float32))
     items, lengths = batch([5, 9, 2] * 30, 9)
-    before, found = torch.get_num_threads(), []
-    try:
-        for threads in (1, 2, 3):
-            torch.set_num_threads(threads)
-            model.zero_grad()
-            o = model(items, lengths)
-            (o * o).sum().backward()
-            found.append({name: value.grad for name, value in model.named().items()} | {"o": o})
-    finally:
-        torch.set_num_threads(before)
+    found = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        model.zero_grad()
+        scores = dense_scores(model, items, lengths, model(items, lengths))
+        scores.square().sum().backward()
+        found.append({name: value.grad for name, value in model.named().items()})
+    for name, value in found[0].items():
+        assert value is not None and torch.equal(value, found[1][name]), name
+
+
+@pytest.mark.parametrize("name", ["paper", "winner", "everything"])
+@pytest.mark.parametrize("positions_in_a_shard", [1, 20, 10**9])
+def test_shards_have_the_gradients_of_the_whole(
+    name: str, positions_in_a_shard: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = Network(**{"d": 5, **OPTIONS[name]})
+    items, lengths = batch([5, 9, 0, 2] * 6, 9)
+    found = []
+    for size, threads in ((10**9, 1), (positions_in_a_shard, 2)):
+        monkeypatch.setattr(shards, "POSITIONS", size)
+        model = HCANetwork(network, random_theta(network), threads)
+        o = model(items, lengths)
+        (o * torch.linspace(-1, 1, o.numel()).view_as(o)).sum().backward()
+        found.append({name: value.grad for name, value in model.named().items()} | {"o": o})
+        with torch.no_grad():
+            assert torch.equal(model(items, lengths), o)
+    for parameter, value in found[0].items():
+        if value is not None:
+            torch.testing.assert_close(found[1][parameter], value, rtol=1e-10, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", ["paper", "winner", "everything"])
+def test_threads_change_no_bit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "POSITIONS", 50)
+    network = Network(**{"d": 5, "hidden_dropout": 0.3, "input_dropout": 0.3, **OPTIONS[name]})
+    items, lengths = batch([5, 9, 2] * 30, 9)
+    found = []
+    for threads in (1, 2, 3):
+        torch.manual_seed(0)
+        model = HCANetwork(network, random_theta(network, dtype=np.float32), threads)
+        with shards.one_torch_thread():
+            scores = dense_scores(model, items, lengths, model(items, lengths))
+            scores.square().sum().backward()
+        found.append({name: value.grad for name, value in model.named().items()})
     for other in found[1:]:
-        for name, value in found[0].items():
-            assert value is None or torch.equal(value, other[name]), name
+        for parameter, value in found[0].items():
+            assert torch.equal(value, other[parameter]), parameter
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("name", ["paper", "winner", "everything"])
+def test_a_gpu_agrees_with_the_cpu(name: str, dtype: Any) -> None:
+    torch.use_deterministic_algorithms(False)  # cuBLAS would ask for a setting of its own
+    network = Network(**{"d": 5, **OPTIONS[name]})
+    theta, (items, lengths) = random_theta(network, dtype=dtype), batch(LENGTHS, 13)
+    model, twin = HCANetwork(network, theta), HCANetwork(network, theta).cuda()
+    o, other = model(items, lengths), twin(items.cuda(), lengths.cuda())
+    tolerance = {"rtol": 0, "atol": 1e-11 if dtype == np.float64 else 1e-4}
+    torch.testing.assert_close(other.cpu(), o, **tolerance)
+    at, there = positions(lengths), tuple(part.cuda() for part in positions(lengths))
+    found = model.corrections(items, lengths, *at, o[at])
+    same = twin.corrections(items.cuda(), lengths.cuda(), *there, other[there])
+    loss, twin_loss = model.queries(o[at]).square().sum(), twin.queries(other[there]).square().sum()
+    if found is not None and same is not None:
+        assert torch.equal(found[0], same[0].cpu()) and torch.equal(found[1], same[1].cpu())
+        torch.testing.assert_close(same[2].cpu(), found[2], **tolerance)
+        loss, twin_loss = loss + found[2].square().sum(), twin_loss + same[2].square().sum()
+    loss.backward()
+    twin_loss.backward()
+    for parameter, value in model.named().items():
+        own, true = twin.named()[parameter].grad, value.grad
+        assert (own is None) == (true is None)
+        if own is not None and true is not None:
+            scale = max(1.0, true.abs().max().item())
+            error = (own.cpu() - true).abs().max().item()
+            assert error <= tolerance["atol"] * scale, parameter

@@ -7,6 +7,7 @@ reach it. So the rows of a step are contiguous, and those of a sequence keep the
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,20 +26,22 @@ class Packing:
     """(P, w) int64, the rows of a window, newest first (the row itself); -1 before the start."""
 
 
-def pack(lengths: Tensor, T: int, w: int) -> Packing:
-    """Lay out sequences of some lengths (B,), in a batch padded to T, with windows of w rows."""
-    sizes = lengths.cpu().numpy().astype(np.int64)
-    order = np.argsort(-sizes, kind="stable")
+def pack(lengths: np.ndarray, rows: np.ndarray, T: int, w: int, device: Any = "cpu") -> Packing:
+    """Lay out some rows of a batch padded to T, with windows of w rows.
+
+    lengths (B,), rows (any number of them, in any order).
+    """
+    rows = rows[np.argsort(-lengths[rows], kind="stable")]
+    sizes = lengths[rows]
     steps = int(sizes.max(initial=0))
     # How many sequences reach each step: all, less those that have ended.
     counts = len(sizes) - np.cumsum(np.bincount(sizes, minlength=steps + 1))[:steps]
     starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     step = np.repeat(np.arange(steps), counts)
     rank = np.arange(starts[-1]) - starts[step]
-    places = order[rank] * T + step
+    places = rows[rank] * T + step
     before = np.full((len(step), w), -1, np.int64)
     for lag in range(w):
         known = starts[lag] if lag <= steps else len(step)
         before[known:, lag] = starts[step[known:] - lag] + rank[known:]
-    device = lengths.device
-    return Packing(starts, torch.from_numpy(places).to(device), torch.from_numpy(before).to(device))
+    return Packing(starts, *(torch.from_numpy(part).to(device) for part in (places, before)))

@@ -1,7 +1,7 @@
 """The recurrence as one differentiable operation, with a backward pass of its own.
 
-Rows are packed step after step (see `packing`). On a CPU compiled kernels run groups of sequences
-in threads; elsewhere plain torch operations run all sequences step by step.
+Rows are packed step after step (see `packing`). On a CPU compiled kernels run one group of
+sequences after another; elsewhere plain torch operations run all sequences step by step.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
 from hcarec.ops.hca.cell_kernels import cell_backward, cell_forward
-from hcarec.ops.hca.threads import in_threads
 
 GROUP = 32
-"""Sequences that a kernel takes together; fixed, so that sums do not depend on the threads."""
+"""Sequences that a kernel takes together: their rows of one step stay in the nearest cache."""
 
 
 def recur(g: Tensor, W: Tensor, starts: np.ndarray) -> Tensor:
@@ -49,35 +48,27 @@ class KernelRecurrence(Function):
         W_T = W.t().contiguous()
         arrays, out = (g.numpy(), W_T.numpy(), starts), (gates.numpy(), h.numpy())
         kernel = cell_forward(g.numpy().dtype.name)
-
-        def work(first: int, last: int) -> None:
-            for rank in range(first, last, GROUP):
-                end = min(rank + GROUP, last)
-                kernel(*arrays, rank, end, *out, g.new_empty(end - rank, d).numpy())
-
-        in_threads(work, batch, GROUP)
+        rh = g.new_empty(GROUP, d).numpy()
+        for first in range(0, batch, GROUP):
+            kernel(*arrays, first, min(first + GROUP, batch), *out, rh)
         ctx.save_for_backward(W, gates, h)
         ctx.starts = starts
         return h[batch:]
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor, Tensor, None]:
         W, gates, h = ctx.saved_tensors
         (n, d), batch = d_out.shape, len(h) - len(d_out)
-        d_g, d_W = torch.empty_like(gates), W.new_zeros(-(-batch // GROUP), 3 * d, d)
+        d_g, d_W = torch.empty_like(gates), torch.zeros_like(W)
         arrays = tuple(part.numpy() for part in (d_out.contiguous(), W, gates, h))
         kernel = cell_backward(arrays[0].dtype.name)
-
-        def work(first: int, last: int) -> None:
-            for rank in range(first, last, GROUP):
-                end = min(rank + GROUP, last)
-                space = (np.zeros((end - rank, d), arrays[0].dtype) for _ in range(3))
-                own = d_g.numpy(), d_W[rank // GROUP].numpy()
-                kernel(*arrays, ctx.starts, rank, end, *own, *space)
-
-        in_threads(work, batch, GROUP)
-        return d_g.view(n, 3, d), d_W.sum(0).view(3, d, d), None
+        carry, d_rh, rh = (np.empty((GROUP, d), arrays[0].dtype) for _ in range(3))
+        for first in range(0, batch, GROUP):
+            carry.fill(0)
+            ranks = first, min(first + GROUP, batch)
+            kernel(*arrays, ctx.starts, *ranks, d_g.numpy(), d_W.numpy(), carry, d_rh, rh)
+        return d_g.view(n, 3, d), d_W.view(3, d, d), None
 
 
 class TorchRecurrence(Function):
@@ -101,7 +92,7 @@ class TorchRecurrence(Function):
         return h
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor, Tensor, None]:
         W, zr, c, h, rh = ctx.saved_tensors
         n, d = h.shape

@@ -5,20 +5,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import Module, Parameter, ParameterDict
-from torch.nn.functional import dropout, embedding, gelu, layer_norm, normalize
+from torch.nn.functional import embedding, normalize
 
 from hcarec.ops.hca.copying import copy_corrections
+from hcarec.ops.hca.layers import norm, run_layers
 from hcarec.ops.hca.packing import Packing, pack
 from hcarec.ops.hca.parameters import Network
-from hcarec.ops.hca.recurrence import recur
-from hcarec.ops.hca.windows import products, weighted_sum
+from hcarec.ops.hca.shards import cut, keys_of, run_shards
 
 Theta = Mapping[str, np.ndarray | Tensor]
 
@@ -26,11 +25,16 @@ Theta = Mapping[str, np.ndarray | Tensor]
 class HCANetwork(Module):
     """The network; its parameters are `tensors`, by the names of `theta` with "_" for "."."""
 
-    def __init__(self, network: Network, theta: Theta) -> None:
+    def __init__(self, network: Network, theta: Theta, threads: int = 1) -> None:
+        """Copy the parameters. On a CPU `threads` run parts of a batch, each with one torch thread.
+
+        So use it within `shards.one_torch_thread()`.
+        """
         super().__init__()
+        self.threads = threads
         self.network = network
         self._keys = {name: name.replace(".", "_") for name in theta}  # a key holds no dot
-        values = {key: torch.as_tensor(theta[name]).clone() for name, key in self._keys.items()}
+        values = {key: _copy(theta[name]) for name, key in self._keys.items()}
         self.tensors = ParameterDict({key: Parameter(value) for key, value in values.items()})
 
     def theta(self) -> dict[str, np.ndarray]:
@@ -45,7 +49,9 @@ class HCANetwork(Module):
 
     def item_vectors(self) -> Tensor:
         """Return what queries are multiplied with, Z (n_items, d); of unit length for cosines."""
-        Z = self._norm(self.tensors["X"], "norm_item", self.network.item_norm)
+        Z = self.tensors["X"]
+        if self.network.item_norm:
+            Z = norm(Z, self.tensors["norm_item"])
         return normalize(Z, dim=1) if self.network.scores == "cosine" else Z
 
     def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
@@ -54,16 +60,17 @@ class HCANetwork(Module):
         items (B, T) int64, padded at the right with any item, lengths (B,) -> o (B, T, d), zero at
         padded steps.
         """
-        network = self.network
-        packing = pack(lengths, items.shape[1], max(network.w_x, network.w_h))
-        y = self._rows(items.reshape(-1)[packing.places])
-        y = dropout(y, network.input_dropout, self.training)
-        for prefix in network.prefixes:
-            y = self._layer(prefix, y, packing)
-        y = dropout(y, network.output_dropout, self.training)
-        o = self._norm(y, "norm_out", network.output_norm)
-        out = o.new_zeros(items.numel(), network.d).index_copy(0, packing.places, o)
-        return out.view(*items.shape, network.d)
+        d, shards = self.network.d, self._shards(lengths, items.shape[1])
+        places = torch.cat([packing.places for packing in shards])
+        x = self._rows(items.reshape(-1)[places])
+        seed = int(torch.randint(2**62, ())) if self.training else None  # of all dropout
+        theta = self._layers()
+        if len(shards) > 1:
+            y = run_shards(theta, self.network, x, shards, seed, self.threads)
+        else:
+            y = run_layers(theta, self.network, x, shards[0], keys_of(seed, 0))
+        o = norm(y, self.tensors["norm_out"]) if self.network.output_norm else y
+        return o.new_zeros(items.numel(), d).index_copy(0, places, o).view(*items.shape, d)
 
     def queries(self, o: Tensor) -> Tensor:
         """Return what item vectors are multiplied with: outputs (P, d) -> (P, d)."""
@@ -83,68 +90,28 @@ class HCANetwork(Module):
             return None
         Z, n_items = self._rows(items.reshape(-1)), len(self.tensors["X"])
         query = o @ self.tensors["copy_Q"].t()
-        named = (self.tensors[f"copy_{name}"] for name in ("bias", "scale", "rate"))
-        return copy_corrections(items, rows, steps, query, Z, *named, n_items)
+        bias, scale, rate = (self.tensors[f"copy_{name}"] for name in ("bias", "scale", "rate"))
+        return copy_corrections(items, rows, steps, query, Z, bias, scale, rate, n_items)
 
     def _rows(self, items: Tensor) -> Tensor:
         """Return the vectors of items (n,) -> (n, d), not at unit length."""
-        return self._norm(embedding(items, self.tensors["X"]), "norm_item", self.network.item_norm)
+        x = embedding(items, self.tensors["X"])
+        return norm(x, self.tensors["norm_item"]) if self.network.item_norm else x
 
-    def _norm(self, v: Tensor, name: str, on: bool) -> Tensor:
-        """Normalize rows (n, d), or return them as they are."""
-        if not on:
-            return v
-        scale, shift = self.tensors[name]
-        return layer_norm(v, (self.network.d,), scale, shift, 1e-5)
+    def _shards(self, lengths: Tensor, T: int) -> list[Packing]:
+        """Lay out a batch padded to T; in one shard unless it is on a CPU."""
+        sizes = lengths.cpu().numpy().astype(np.int64)
+        every = [np.arange(len(sizes))]
+        shards = cut(sizes) or every if lengths.device.type == "cpu" else every
+        w = max(self.network.w_x, self.network.w_h)
+        return [pack(sizes, rows, T, w, lengths.device) for rows in shards]
 
-    def _layer(self, prefix: str, x: Tensor, packing: Packing) -> Tensor:
-        """Return the outputs of one layer: packed inputs (P, d) -> (P, d)."""
-        network, d = self.network, self.network.d
-        own = {
-            name.removeprefix(prefix): self.tensors[key]
-            for name, key in self._keys.items()
-            if name.startswith(prefix)
-        }
-        g = torch.addmm(own["b"].reshape(-1), x, own["U"].reshape(3 * d, d).t())
-        if network.w_x > 1:
-            x_c = self._attend(own, "x", network.w_x, network.attention_x, x, packing)
-            g = g.addmm_(x_c, own["V"].reshape(3 * d, d).t())
-        h = recur(g.view(-1, 3, d), own["W"], packing.starts)
-        h_o = self._fuse(own, h, packing) if network.w_h > 1 else h
-        if not network.blocks:
-            return h_o
-        h_o = dropout(h_o, network.hidden_dropout, self.training)
-        y = self._norm(x + h_o, prefix.replace(".", "_") + "norm_1", True)
-        ffn = torch.addmm(own["a_1"], y, own["A_1"].t())
-        ffn = torch.addmm(own["a_2"], gelu(ffn), own["A_2"].t())
-        ffn = dropout(ffn, network.hidden_dropout, self.training)
-        return self._norm(y + ffn, prefix.replace(".", "_") + "norm_2", True)
+    def _layers(self) -> dict[str, Tensor]:
+        """Return the parameters of all layers by the names of `theta`."""
+        outside = ("X", "norm_item", "norm_out", "temperature", "copy_")
+        return {name: value for name, value in self.named().items() if not name.startswith(outside)}
 
-    def _fuse(self, own: Mapping[str, Tensor], h: Tensor, packing: Packing) -> Tensor:
-        """Return the overall interest of hidden states (P, d) -> (P, d)."""
-        h_c = self._attend(own, "h", self.network.w_h, self.network.attention_h, h, packing)
-        if self.network.fusion == "residual":
-            return torch.addmm(h, h_c, own["F"].t())
-        return (h @ own["E"].t()).addmm_(h_c, own["F"].t()).tanh_()
 
-    def _attend(
-        self,
-        own: Mapping[str, Tensor],
-        level: str,
-        w: int,
-        form: str,
-        rows: Tensor,
-        packing: Packing,
-    ) -> Tensor:
-        """Return the contextual rows (P, d) of packed rows (P, d)."""
-        before = packing.before[:, :w].contiguous()
-        projected = rows @ own[f"Q_{level}"].t()
-        if form == "dot":
-            keys = rows @ own[f"K_{level}"].t()
-            e = products(projected, keys, before) / math.sqrt(self.network.d)
-        else:  # a row's score depends on the row alone
-            scores = (projected.tanh_() @ own[f"r_{level}"])[:, None]
-            e = products(torch.ones_like(scores), scores, before)
-        if self.network.padding == "masked":
-            e = e.masked_fill(before < 0, -math.inf)
-        return weighted_sum(torch.softmax(e, dim=1), rows, before)
+def _copy(value: np.ndarray | Tensor) -> Tensor:
+    """Return a tensor of its own; the array may be read-only, a file mapped to memory."""
+    return value.detach().clone() if isinstance(value, Tensor) else torch.from_numpy(value.copy())

@@ -13,38 +13,35 @@ from numba import types
 from hcarec.ops.compiled import array, compiled
 from hcarec.ops.simd import constant, load, pointer, spread, store, total
 
-_RANGE = (types.int64, types.int64)
-
 
 @cache
 def window_sum(dtype: str) -> Any:
-    """Return the kernel of out[p] = sum over j of a[p, j] x[before[p, j]], for rows first..last.
+    """Return the kernel of out[p] = sum over j of a[p, j] x[before[p, j]].
 
     a (P, w), x (n, d), before (P, w) -> out (P, d).
     """
     given = array(dtype, 2, given=True)
-    return compiled(_sum, types.void(given, given, _before(), *_RANGE, array(dtype, 2)))
+    return compiled(_sum, types.void(given, given, _before(), array(dtype, 2)))
 
 
 @cache
 def window_dot(dtype: str) -> Any:
-    """Return the kernel of out[p, j] = q[p] . k[before[p, j]], for rows first..last.
+    """Return the kernel of out[p, j] = q[p] . k[before[p, j]].
 
     q (P, d), k (n, d), before (P, w) -> out (P, w).
     """
     given = array(dtype, 2, given=True)
-    return compiled(_dot, types.void(given, given, _before(), *_RANGE, array(dtype, 2)))
+    return compiled(_dot, types.void(given, given, _before(), array(dtype, 2)))
 
 
 @cache
 def window_spread(dtype: str) -> Any:
-    """Return the kernel of out[before[p, j]] += a[p, j] y[p], for columns first..last.
+    """Return the kernel of out[before[p, j]] += a[p, j] y[p].
 
-    a (P, w), y (P, d), before (P, w) -> out (n, d). Columns can be shared among threads: each sum
-    runs over the rows in their order.
+    a (P, w), y (P, d), before (P, w) -> out (n, d).
     """
     given = array(dtype, 2, given=True)
-    return compiled(_spread, types.void(given, given, _before(), *_RANGE, array(dtype, 2)))
+    return compiled(_spread, types.void(given, given, _before(), array(dtype, 2)))
 
 
 def _before() -> Any:
@@ -52,12 +49,12 @@ def _before() -> Any:
 
 
 def _sum(sources: int) -> Any:
-    def kernel(a, x, before, first, last, out):
+    def kernel(a, x, before, out):
         _ = sources
         w, d = before.shape[1], x.shape[1]
         whole = d - d % 8
         A, X, B, O = pointer(a), pointer(x), pointer(before), pointer(out)
-        for p in range(first, last):
+        for p in range(len(before)):
             for k in range(0, whole, 8):
                 sums = constant(O, 0)
                 for j in range(p * w, p * w + w):
@@ -74,12 +71,12 @@ def _sum(sources: int) -> Any:
 
 
 def _dot(sources: int) -> Any:
-    def kernel(q, k, before, first, last, out):
+    def kernel(q, k, before, out):
         _ = sources
         w, d = before.shape[1], k.shape[1]
         whole = d - d % 8
         Q, K, B, O = pointer(q), pointer(k), pointer(before), pointer(out)
-        for p in range(first, last):
+        for p in range(len(before)):
             for j in range(p * w, p * w + w):
                 sums = constant(O, 0)
                 O[j] = 0
@@ -94,19 +91,19 @@ def _dot(sources: int) -> Any:
 
 
 def _spread(sources: int) -> Any:
-    def kernel(a, y, before, first, last, out):
+    def kernel(a, y, before, out):
         _ = sources
         w, d = before.shape[1], y.shape[1]
-        whole = first + (last - first) // 8 * 8
+        whole = d - d % 8
         A, Y, B, O = pointer(a), pointer(y), pointer(before), pointer(out)
         for p in range(len(before)):
             for j in range(p * w, p * w + w):
                 if B[j] >= 0:
                     factor = spread(A[j])
-                    for k in range(first, whole, 8):
+                    for k in range(0, whole, 8):
                         at = B[j] * d + k
                         store(O, at, load(O, at) + factor * load(Y, p * d + k))
-                    for k in range(whole, last):
+                    for k in range(whole, d):
                         O[B[j] * d + k] += A[j] * Y[p * d + k]
 
     return kernel

@@ -13,7 +13,6 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from hcarec.ops.hca.threads import in_threads
 from hcarec.ops.hca.window_kernels import window_dot, window_spread, window_sum
 
 
@@ -43,7 +42,7 @@ class _WeightedSum(Function):
         return _sum(a, x, before)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor, Tensor, None]:
         a, x, before = ctx.saved_tensors
         d_out = d_out.contiguous()
@@ -58,7 +57,7 @@ class _Products(Function):
         return _dot(q, k, before)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor, Tensor, None]:
         q, k, before = ctx.saved_tensors
         d_out = d_out.contiguous()
@@ -72,7 +71,7 @@ class _Totals(Function):
         return _spread(a.contiguous(), a.new_ones(len(a), 1), group, n)[:, 0]
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor, None, None]:
         (group,) = ctx.saved_tensors
         d_out = d_out.contiguous()[:, None]
@@ -83,8 +82,7 @@ def _sum(a: Tensor, x: Tensor, before: Tensor) -> Tensor:
     if x.device.type != "cpu":
         return sum_in_torch(a, x, before)
     out = x.new_empty(len(a), x.shape[1])
-    arrays, kernel = (a.numpy(), x.numpy(), before.numpy()), window_sum(_name(x))
-    in_threads(lambda first, last: kernel(*arrays, first, last, out.numpy()), len(a))
+    window_sum(_name(x))(a.numpy(), x.numpy(), before.numpy(), out.numpy())
     return out
 
 
@@ -92,8 +90,7 @@ def _dot(q: Tensor, k: Tensor, before: Tensor) -> Tensor:
     if q.device.type != "cpu":
         return dot_in_torch(q, k, before)
     out = q.new_empty(before.shape)
-    arrays, kernel = (q.numpy(), k.numpy(), before.numpy()), window_dot(_name(q))
-    in_threads(lambda first, last: kernel(*arrays, first, last, out.numpy()), len(q))
+    window_dot(_name(q))(q.numpy(), k.numpy(), before.numpy(), out.numpy())
     return out
 
 
@@ -101,8 +98,7 @@ def _spread(a: Tensor, y: Tensor, before: Tensor, n: int) -> Tensor:
     if y.device.type != "cpu":
         return spread_in_torch(a, y, before, n)
     out = y.new_zeros(n, y.shape[1])
-    arrays, kernel = (a.numpy(), y.numpy(), before.numpy()), window_spread(_name(y))
-    in_threads(lambda first, last: kernel(*arrays, first, last, out.numpy()), y.shape[1], 8)
+    window_spread(_name(y))(a.numpy(), y.numpy(), before.numpy(), out.numpy())
     return out
 
 

@@ -27,17 +27,20 @@ def _weigh(H, shifts, chunk, all_rows, maxima, totals, block, weighted):
     Without `all_rows`, only the rows whose shift is not that of the chunk before: once m has been
     found, hardly any.
     """
-    n_positions, d = H.shape
-    for p in range(weighted.shape[1]):
+    (n_positions, d), n = H.shape, weighted.shape[1]
+    h, out = pointer(H), pointer(weighted)
+    for p in range(n):
         shift = shifts[chunk, p]
         if not all_rows and shift == shifts[chunk - 1, p]:
             continue
         gap = np.float64(shift) - maxima[p]
         # Written so that a NaN stays a NaN.
         scale = 0.0 if gap < LEAST else np.exp(gap) / (totals[p] * n_positions)
-        factor = np.float32(scale)
-        for l in range(d):
-            weighted[l // LANES, p, l % LANES] = H[block + p, l] * factor
+        factor, row = np.float32(scale), (block + p) * d
+        for column in range(0, d, LANES):
+            place = column * n + p * LANES  # column // LANES panels of n rows of LANES come before
+            for l in range(min(LANES, d - column)):
+                out[place + l] = h[row + column + l] * factor
 
 
 @_jit

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,8 +16,8 @@ from hcarec.ops.loss.positions import positions
 from hcarec.ops.loss.vectors import ITEMS, LANES, ROWS, VECTOR
 from hcarec.ops.rank.corrections import Corrections
 
-_STEP = 48  # positions: a multiple of ROWS that reads the items from far away seldom enough
-_LEAST_BLOCK = 4 * _STEP
+_BLOCK = 384  # positions that go through the catalog together, about
+_STEP = 96  # positions that read the items together, at most
 
 
 class Loss(NamedTuple):
@@ -41,8 +41,8 @@ def cross_entropy(
     H (P, d) and Z (n_items, d) float32, targets (P,) int; see `hcarec.ops.reference.cross_entropy`
     for the equations. The result has the same bits for any number of threads.
 
-    Beside the gradients it holds Z twice in other layouts and the exponentials of a block of
-    max(192, P / 16) positions: about 4 n_items (2 d + max(192, P / 16)) bytes.
+    Beside the gradients it holds Z twice in other layouts and the exponentials of a block of some
+    384 positions: about 4 n_items (2 d + 384) bytes, however many positions there are.
     """
     H, Z = (np.ascontiguousarray(rows, np.float32) for rows in (H, Z))
     targets = np.ascontiguousarray(targets, np.int64)
@@ -58,65 +58,76 @@ def cross_entropy(
         corrections = Corrections(*nothing)
     corrections.check(n_positions, n_items)
     threads = threads or cores()
-    if threads == 1:
-        return _cross_entropy(H, Z, targets, corrections, 1, _one_by_one)
-    with ThreadPoolExecutor(threads) as pool:
-        return _cross_entropy(
-            H, Z, targets, corrections, threads, lambda *work: list(pool.map(*work))
-        )
+    with ThreadPoolExecutor(max(1, threads - 1)) as pool:
+        return _cross_entropy(H, Z, targets, corrections, _Threads(pool, threads))
 
 
-def _one_by_one(work: Callable[[Any], None], ranges: Iterable[Any]) -> None:
-    for one in ranges:
-        work(one)
+class _Threads(NamedTuple):
+    """The calling thread and those of a pool, `number` in all."""
+
+    pool: ThreadPoolExecutor
+    number: int
+
+    def run(self, work: Callable[[int, int], Any], start: int, end: int, step: int) -> None:
+        """Call `work` on every range of at most `step`; each thread takes the next one left."""
+        left = deque((at, min(at + step, end)) for at in range(start, end, step))
+
+        def take() -> None:
+            while True:
+                try:
+                    some = left.popleft()
+                except IndexError:  # another thread took the last one
+                    return
+                work(*some)
+
+        helpers = [self.pool.submit(take) for _ in range(min(self.number, len(left)) - 1)]
+        take()
+        for helper in helpers:
+            helper.result()
 
 
 def _cross_entropy(
-    H: np.ndarray,
-    Z: np.ndarray,
-    targets: np.ndarray,
-    corrections: Corrections,
-    threads: int,
-    over: Callable[..., Any],
+    H: np.ndarray, Z: np.ndarray, targets: np.ndarray, corrections: Corrections, threads: _Threads
 ) -> Loss:
     """Go through the positions block by block, each in two passes over the catalog."""
     (n_positions, d), n_chunks = H.shape, -(-len(Z) // ITEMS)
-    chunks = _ranges(0, n_chunks, -(-n_chunks // (4 * threads)))
+    few = -(-n_chunks // (8 * threads.number))  # chunks at once
     panels = np.zeros((n_chunks, ITEMS // LANES, d, LANES), np.float32)
     columns = np.zeros((n_chunks, -(-d // LANES), ITEMS, LANES), np.float32)
-    over(lambda some: pack()(Z, *some, panels, columns), chunks)
+    threads.run(lambda *some: pack()(Z, *some, panels, columns), 0, n_chunks, few)
 
     size = block_size(n_positions)
-    e = np.empty((n_chunks, -(-size // ROWS) * ROWS, ITEMS), np.float32)
+    e = np.empty((n_chunks, size, ITEMS), np.float32)
     block = e, np.empty((n_chunks, size), np.float32), np.empty(size, np.float32), np.empty(size)
     losses, dvalues = np.empty(n_positions), np.empty(len(corrections.items), np.float32)
     dH = np.empty((n_positions, d), np.float32)
     dZ = np.zeros((n_chunks * ITEMS, -(-d // VECTOR) * VECTOR), np.float32)
-    given = H, Z, targets, *corrections, panels, columns
-    first, second = positions(), items()
-    step = max(ROWS, min(_STEP, size // threads // ROWS * ROWS))
-    for start, end in _ranges(0, n_positions, size):
-        over(
-            lambda some, start=start: first(*given, start, *some, *block, losses, dH, dvalues),
-            _ranges(start, end, step),
-        )
-        over(
-            lambda some, start=start, n=end - start: second(
-                H, targets, *block, start, n, *some, dZ
-            ),
-            chunks,
-        )
+    given, out = (H, Z, targets, *corrections, panels, columns), (losses, dH, dvalues)
+    step = min(_STEP, _groups(-(-size // (2 * threads.number))))
+    for start in range(0, n_positions, size):
+        end = min(start + size, n_positions)
+
+        def first_pass(*some: int, start: int = start) -> None:
+            positions()(*given, start, *some, *block, *out)
+
+        def second_pass(*some: int, start: int = start, n: int = end - start) -> None:
+            items()(H, targets, *block, start, n, *some, dZ)
+
+        threads.run(first_pass, start, end, step)
+        threads.run(second_pass, 0, n_chunks, few)
     return Loss(float(losses.mean()), dH, np.ascontiguousarray(dZ[: len(Z), :d]), dvalues)
 
 
 def block_size(n_positions: int) -> int:
-    """Return how many positions go through the catalog together; never more than there are.
+    """Return how many positions go through the catalog together, in blocks of nearly one size.
 
     It depends on nothing else, above all not on the number of threads: it decides in which order
     dZ is summed.
     """
-    return min(n_positions, max(_LEAST_BLOCK, n_positions // 16 // _STEP * _STEP))
+    n_blocks = -(-n_positions // _BLOCK)
+    return _groups(-(-n_positions // n_blocks))
 
 
-def _ranges(start: int, end: int, step: int) -> list[tuple[int, int]]:
-    return list(pairwise([*range(start, end, step), end]))
+def _groups(n: int) -> int:
+    """Return n rounded up to whole groups of positions."""
+    return -(-n // ROWS) * ROWS

@@ -11,11 +11,13 @@ from hcarec.ops.loss.vectors import (
     INDEX,
     ITEMS,
     LANES,
+    LINE,
     ROWS,
     VECTOR,
     constant,
     fma,
     load,
+    prefetch,
     spread,
     store,
 )
@@ -58,9 +60,14 @@ def _tile(vectors: int, row: int, step: int, add: bool) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             C, c, ldc, A, a, B, b, K = arguments
             A, B = builder.gep(A, [a]), builder.gep(B, [b])
+            outs = [
+                builder.gep(C, [builder.add(c, builder.mul(ldc, INDEX(r)))]) for r in range(ROWS)
+            ]
+            for out in outs:  # they may come from far away while the sums are computed
+                for line in range(0, vectors * VECTOR, LINE):
+                    prefetch(builder, builder.gep(out, [INDEX(line)]))
             sums = _emit_sums(builder, A, B, K, vectors, row, step)
-            for r in range(ROWS):
-                out = builder.gep(C, [builder.add(c, builder.mul(ldc, INDEX(r)))])
+            for r, out in enumerate(outs):
                 for v in range(vectors):
                     place, value = INDEX(v * VECTOR), sums[r][v]
                     if add:

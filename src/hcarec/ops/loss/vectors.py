@@ -28,6 +28,8 @@ ROWS = 12 if WIDE else 6
 """Rows of a tile: its sums, two vectors and a factor fill the 32 registers of AVX-512, or 16."""
 ITEMS = 96
 """Items of a chunk, whose logits lie side by side; a multiple of LANES and of ROWS."""
+LINE = 16
+"""Numbers in a line of the cache."""
 
 FLOATS = ir.VectorType(FLOAT, VECTOR)
 
@@ -65,6 +67,14 @@ def fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
     kind = ir.FunctionType(FLOATS, [FLOATS] * 3)
     function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{VECTOR}f32")
     return builder.call(function, [a, b, c])
+
+
+def prefetch(builder: Any, address: Any) -> None:
+    """Ask for the cache line of an address that is to be written to."""
+    kind = ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer(), *[ir.IntType(32)] * 3])
+    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+    flags = [ir.IntType(32)(flag) for flag in (1, 3, 1)]  # to write, into L1, data
+    builder.call(function, [builder.bitcast(address, ir.IntType(8).as_pointer()), *flags])
 
 
 def fold(builder: Any, value: Any, combine: Any) -> Any:

@@ -1,0 +1,82 @@
+"""The layers of the network over packed rows: from inputs to the outputs of the last layer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+from torch.nn.functional import gelu, layer_norm
+
+from hcarec.ops.hca.dropping import Keys, drop
+from hcarec.ops.hca.packing import Packing
+from hcarec.ops.hca.parameters import Network
+from hcarec.ops.hca.recurrence import recur
+from hcarec.ops.hca.windows import products, weighted_sum
+
+Tensors = Mapping[str, Tensor]
+
+
+def norm(v: Tensor, N: Tensor) -> Tensor:
+    """Normalize rows (n, d), then scale and shift them by N (2, d)."""
+    # Not with torch's own scale and shift: their gradients depend on the number of threads.
+    return torch.addcmul(N[1], layer_norm(v, v.shape[-1:], eps=1e-5), N[0])
+
+
+def run_layers(
+    theta: Tensors, network: Network, x: Tensor, packing: Packing, keys: Keys = None
+) -> Tensor:
+    """Return the outputs of the last layer: packed inputs (P, d) -> (P, d).
+
+    Dropout takes its keys from `keys`; without them nothing is dropped.
+    """
+    y = drop(x, network.input_dropout, keys)
+    for prefix in network.prefixes:
+        own = {name: value for name, value in theta.items() if name.startswith(prefix)}
+        own = {name.removeprefix(prefix): value for name, value in own.items()}
+        y = _layer(own, network, y, packing, keys)
+    return drop(y, network.output_dropout, keys)
+
+
+def _layer(own: Tensors, network: Network, x: Tensor, packing: Packing, keys: Keys) -> Tensor:
+    """Return the outputs of one layer, (P, d) -> (P, d)."""
+    d = network.d
+    g = torch.addmm(own["b"].reshape(-1), x, own["U"].reshape(3 * d, d).t())
+    if network.w_x > 1:
+        x_c = _attend(own, network, "x", x, packing)
+        g = g.addmm_(x_c, own["V"].reshape(3 * d, d).t())
+    h = recur(g.view(-1, 3, d), own["W"], packing.starts)
+    h_o = _fuse(own, network, h, _attend(own, network, "h", h, packing)) if network.w_h > 1 else h
+    return _block(own, network, x, h_o, keys) if network.blocks else h_o
+
+
+def _attend(own: Tensors, network: Network, level: str, rows: Tensor, packing: Packing) -> Tensor:
+    """Return the contextual rows of the level "x" or "h", (P, d) -> (P, d)."""
+    on_x = level == "x"
+    before = packing.before[:, : network.w_x if on_x else network.w_h].contiguous()
+    projected = rows @ own[f"Q_{level}"].t()
+    if (network.attention_x if on_x else network.attention_h) == "dot":
+        keys = rows @ own[f"K_{level}"].t()
+        e = products(projected, keys, before) / math.sqrt(network.d)
+    else:  # a row's score depends on the row alone
+        scores = (projected.tanh_() @ own[f"r_{level}"])[:, None]
+        e = products(torch.ones_like(scores), scores, before)
+    if network.padding == "masked":
+        e = e.masked_fill(before < 0, -math.inf)
+    return weighted_sum(torch.softmax(e, dim=1), rows, before)
+
+
+def _fuse(own: Tensors, network: Network, h: Tensor, h_c: Tensor) -> Tensor:
+    """Return the overall interest of hidden and contextual hidden states, (P, d) -> (P, d)."""
+    if network.fusion == "residual":
+        return torch.addmm(h, h_c, own["F"].t())
+    return (h @ own["E"].t()).addmm_(h_c, own["F"].t()).tanh_()
+
+
+def _block(own: Tensors, network: Network, x: Tensor, h_o: Tensor, keys: Keys) -> Tensor:
+    """Return the output of a block around the cell, (P, d) -> (P, d)."""
+    y = norm(x + drop(h_o, network.hidden_dropout, keys), own["norm_1"])
+    ffn = gelu(torch.addmm(own["a_1"], y, own["A_1"].t()))
+    ffn = torch.addmm(own["a_2"], ffn, own["A_2"].t())
+    return norm(y + drop(ffn, network.hidden_dropout, keys), own["norm_2"])
