@@ -52,8 +52,11 @@ def test_packing_of_nothing() -> None:
 
 def test_a_batch_is_cut_by_its_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shards, "POSITIONS", 6)
-    lengths = np.array([2, 5, 0, 20, 3, 1, 1])
-    assert [rows.tolist() for rows in cut(lengths)] == [[3], [1], [4, 0], [5, 6]]
+    monkeypatch.setattr(shards, "FEWEST", 3)
+    lengths = np.array([2, 5, 0, 20, 3, 1, 1])  # 32 events: 5 parts, of which one sequence fills 3
+    assert [rows.tolist() for rows in cut(lengths)] == [[3], [1, 4], [0, 5, 6]]
+    assert [rows.tolist() for rows in cut(np.array([2, 4, 1, 1, 3]))] == [[1], [4, 0], [2, 3]]
+    assert [rows.tolist() for rows in cut(np.array([2, 3]))] == [[1, 0]]
     assert cut(np.zeros(3, np.int64)) == []
 
 

@@ -29,6 +29,8 @@ from hcarec.ops.negatives import stream
 
 POSITIONS = 4096
 """Events in a shard, about; fewer cost more calls, more leave the cache."""
+FEWEST, PARTS = 1024, 4
+"""A smaller batch is cut into at most that many parts of no fewer events, for several threads."""
 
 
 @contextmanager
@@ -46,7 +48,9 @@ def cut(lengths: np.ndarray) -> list[np.ndarray]:
     """Cut a batch into shards: the rows of each, longest sequences first."""
     order = np.argsort(-lengths, kind="stable")
     order = order[lengths[order] > 0]
-    shard = (np.cumsum(lengths[order]) - lengths[order]) // POSITIONS
+    before, total = np.cumsum(lengths[order]) - lengths[order], int(lengths.sum())
+    parts = max(1, min(total // FEWEST, PARTS), total // POSITIONS)
+    shard = before * parts // max(total, 1)
     return [order[shard == number] for number in np.unique(shard)]
 
 
