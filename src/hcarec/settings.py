@@ -26,7 +26,7 @@ def whole(default: int, least: int = 0, most: int | None = None) -> Any:
         expected = "0 or more" if least == 0 else f"at least {least}"
 
     def check(name: str, value: Any) -> int:
-        fits = isinstance(value, abstract.Integral) and not isinstance(value, bool) and int(value) >= least
+        fits = not isinstance(value, bool) and isinstance(value, abstract.Integral) and int(value) >= least
         if not fits or (most is not None and value > most):
             raise ConfigError(f"{name} is {_shown(value)}: give a whole number of {expected}")
         return int(value)
@@ -80,7 +80,7 @@ def _listed(value: Any) -> Any:
 def _is_number(value: Any) -> bool:
     """Say whether a value is a finite number that a float can hold."""
     try:
-        return isinstance(value, abstract.Real) and not isinstance(value, bool) and math.isfinite(value)
+        return not isinstance(value, bool) and isinstance(value, abstract.Real) and math.isfinite(value)
     except OverflowError:
         return False
 

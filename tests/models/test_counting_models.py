@@ -95,7 +95,7 @@ def test_both_find_the_order_of_a_log_that_has_one() -> None:
 @pytest.mark.parametrize("given", ["", "a,b", [], [-1.0], None, [[1.0]]])
 def test_weights_that_make_no_sense(given: object) -> None:
     with pytest.raises(
-        ConfigError, match=r"history_weights is .*: give numbers of 0 or more, such as 1,0.5"
+        ConfigError, match=r"history_weights is .*: give 1 to 1,000 numbers, .* such as 1,0.5"
     ):
         Markov(history_weights=given)  # type: ignore[arg-type]
 

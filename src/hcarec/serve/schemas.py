@@ -65,7 +65,7 @@ class Wish(Struct, forbid_unknown_fields=True):
     history: Items | UnsetType = UNSET
     visit: Items = msgspec.field(default_factory=list)
     k: Count = 20
-    hide_seen: Annotated[bool | None, Meta(description="Leave out items of the history; null, the default, follows the rule that the model was trained with.")] = None
+    hide_seen: Annotated[bool | None, Meta(description="Leave out items of the history; null, the default, is the rule the model was trained with.")] = None
     allow: Listed | UnsetType = UNSET
     deny: Listed = msgspec.field(default_factory=list)
     variety: Annotated[float, Meta(ge=0, le=1, description="The least cosine distance between two items; the answer says how near it came.")] = 0.0
