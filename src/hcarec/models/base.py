@@ -89,8 +89,8 @@ class Model(ABC):
         """Train on the users of `order`, one step each."""
         raise ConfigError(f"{self.config.title} does not learn one user at a time")
 
-    def differentiable(self) -> Any:
-        """Return what torch trains by mini-batches, see `hcarec.ops.hca.torch.HCANetwork`."""
+    def differentiable(self, threads: int) -> Any:
+        """Return what torch trains by mini-batches on so many threads, see `hcarec.ops.hca.torch.HCANetwork`."""
         raise ConfigError(f"{self.config.title} is not trained by mini-batches")
 
     def warm_training(self) -> None:  # noqa: B027 - most models have nothing to do

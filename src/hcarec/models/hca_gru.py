@@ -155,11 +155,11 @@ class HCAGRU(Model):
         """Return six for each dense parameter: a product and a sum, forward and twice backward."""
         return 6.0 * sum(float(np.prod(shape)) for name, shape in self.shapes(n_items, n_users).items() if name != "X")
 
-    def differentiable(self) -> Any:
+    def differentiable(self, threads: int) -> Any:
         """Return the network as torch trains it."""
         from hcarec.ops.hca.torch import HCANetwork
 
-        return HCANetwork(self.network, self.theta)
+        return HCANetwork(self.network, self.theta, threads)
 
     def parameters_changed(self) -> None:
         super().parameters_changed()

@@ -11,10 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hcarec import hardware
 from hcarec.data.split import Part
 from hcarec.errors import ConfigError
 from hcarec.hardware import Cost
 from hcarec.models import Model
+from hcarec.ops.hca.shards import one_torch_thread
 from hcarec.ops.parameters import Theta
 from hcarec.settings import MinibatchSettings, RunSettings, TrainerSettings
 from hcarec.training.batches import Batch, Batches
@@ -52,9 +54,8 @@ class Minibatch(Trainer):
         assert isinstance(model.config.training, MinibatchSettings)
         self.settings: MinibatchSettings = model.config.training
         self.device = torch.device(run.device)
-        if run.threads is not None:
-            torch.set_num_threads(run.threads)
-        self.network = model.differentiable().to(self.device)
+        threads = run.threads or hardware.cores()
+        self.network = model.differentiable(threads).to(self.device)
         self.named: dict[str, Tensor] = self.network.named()
         self.optimizer = torch.optim.AdamW(
             self._groups(), lr=self.settings.learning_rate, fused=True
@@ -64,7 +65,7 @@ class Minibatch(Trainer):
             if self.settings.ema
             else {}
         )
-        self.objective = Objective(self.settings, model.item_events, self.device)
+        self.objective = Objective(self.settings, model.item_events, self.device, threads)
         self.step = 0
 
     def _groups(self) -> list[dict[str, Any]]:
@@ -88,10 +89,11 @@ class Minibatch(Trainer):
         while not self.progress.complete:
             now, loss, targets = self.progress, torch.zeros((), device=self.device), 0
             last = min(now.position + REPORT, len(batches))
-            for place in range(now.position, last):
-                batch = batches[place]
-                loss += self._learn(batch, one.epochs * len(batches)) * len(batch.targets)
-                targets += len(batch.targets)
+            with one_torch_thread():  # the network has threads of its own
+                for place in range(now.position, last):
+                    batch = batches[place]
+                    loss += self._learn(batch, one.epochs * len(batches)) * len(batch.targets)
+                    targets += len(batch.targets)
             mean = float(loss) / max(targets, 1)
             if not mean <= BOUND:
                 raise Diverged(number, f"batch {last} of {len(batches)}", ADVICE)

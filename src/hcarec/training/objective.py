@@ -18,10 +18,15 @@ class Objective:
     """The mean loss over positions; negatives are drawn by torch's random numbers, per call."""
 
     def __init__(
-        self, settings: MinibatchSettings, item_events: np.ndarray, device: torch.device
+        self,
+        settings: MinibatchSettings,
+        item_events: np.ndarray,
+        device: torch.device,
+        threads: int,
     ) -> None:
         assert settings.loss != "auto", "the plan has not chosen the loss"
-        self._settings, self._n_items, self._device = settings, len(item_events), device
+        self._settings, self._n_items = settings, len(item_events)
+        self._device, self._threads = device, threads
         weights = np.ones(len(item_events))
         if settings.sampling == "popularity":
             weights = np.maximum(item_events, 1).astype(np.float64) ** POPULARITY
@@ -36,7 +41,7 @@ class Objective:
     ) -> Tensor:
         """Return the mean loss of queries H (P, d) against item vectors Z (n_items, d)."""
         if self._settings.loss == "cross-entropy":
-            return cross_entropy(H, Z, targets, corrections)
+            return cross_entropy(H, Z, targets, corrections, threads=self._threads)
         chances = self._chances if self._settings.sampling == "popularity" else None
         drawn = sampled.draw(self._settings.negatives, chances, self._n_items, self._device)
         found = sampled.scores(H, Z, targets, drawn, corrections)

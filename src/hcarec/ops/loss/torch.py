@@ -22,6 +22,7 @@ def cross_entropy(
     targets: Tensor,
     corrections: tuple[Tensor, Tensor, Tensor] | None = None,
     backend: str | None = None,
+    threads: int | None = None,
 ) -> Tensor:
     """Return the mean of -log softmax of the targets over the whole catalog, a scalar.
 
@@ -30,7 +31,7 @@ def cross_entropy(
     equations are those of `hcarec.ops.reference.cross_entropy`.
 
     The device of H decides on the back-end: "numba" on a CPU, which computes the gradients with
-    the loss on as many threads as torch has, and "torch" anywhere else, which goes through the
+    the loss on `threads` threads, as many as torch has by default, and "torch" anywhere else, which goes through the
     positions in chunks of plain torch operations and computes the logits again for the gradients.
     A back-end given by name that cannot run is a ConfigError.
     """
@@ -44,7 +45,7 @@ def cross_entropy(
         _check_numba(H, Z)
     items, offsets, values = corrections if corrections is not None else _nothing(H)
     function = _Compiled if backend == "numba" else _Chunked
-    return function.apply(H, Z, targets, items, offsets, values)
+    return function.apply(H, Z, targets, threads, items, offsets, values)
 
 
 def _check_numba(*tensors: Tensor) -> None:
@@ -66,11 +67,13 @@ class _Compiled(torch.autograd.Function):
     """The compiled kernels: the gradients are there with the loss, and are scaled in backward."""
 
     @staticmethod
-    def forward(ctx: Any, H: Tensor, Z: Tensor, targets: Tensor, *corrections: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, H: Tensor, Z: Tensor, targets: Tensor, threads: int | None, *corrections: Tensor
+    ) -> Tensor:
         h, z, at, *rest = (
             tensor.detach().contiguous().numpy() for tensor in (H, Z, targets, *corrections)
         )
-        threads = torch.get_num_threads()
+        threads = torch.get_num_threads() if threads is None else threads
         loss = numba.cross_entropy(h, z, at, Corrections(*rest), threads)
         ctx.save_for_backward(*map(torch.from_numpy, loss[1:]))
         return H.new_tensor(loss.value)
@@ -79,14 +82,16 @@ class _Compiled(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
         dH, dZ, dvalues = ctx.saved_tensors
-        return grad * dH, grad * dZ, None, None, None, grad * dvalues
+        return grad * dH, grad * dZ, None, None, None, None, grad * dvalues
 
 
 class _Chunked(torch.autograd.Function):
     """Plain torch operations, a chunk of positions at a time; backward computes logits again."""
 
     @staticmethod
-    def forward(ctx: Any, H: Tensor, Z: Tensor, targets: Tensor, *corrections: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, H: Tensor, Z: Tensor, targets: Tensor, threads: int | None, *corrections: Tensor
+    ) -> Tensor:
         totals, total = H.new_empty(len(H)), H.new_zeros((), dtype=torch.float64)
         for start, end in _chunks(H, Z):
             logits, *_ = _logits(H, Z, corrections, start, end)
@@ -109,7 +114,7 @@ class _Chunked(torch.autograd.Function):
             dH[start:end] = slopes @ Z
             dZ.addmm_(slopes.T, H[start:end])
             dvalues[some] = slopes[rows, items]
-        return dH, dZ, None, None, None, dvalues
+        return dH, dZ, None, None, None, None, dvalues
 
 
 def _chunks(H: Tensor, Z: Tensor) -> list[tuple[int, int]]:
