@@ -31,8 +31,9 @@ def cross_entropy(
     equations are those of `hcarec.ops.reference.cross_entropy`.
 
     The device of H decides on the back-end: "numba" on a CPU, which computes the gradients with
-    the loss on `threads` threads, as many as torch has by default, and "torch" anywhere else, which goes through the
-    positions in chunks of plain torch operations and computes the logits again for the gradients.
+    the loss on `threads` threads (by default as many as torch has), and "torch" anywhere else,
+    which goes through the positions in chunks of plain torch operations and computes the logits
+    again for the gradients.
     A back-end given by name that cannot run is a ConfigError.
     """
     if backend is None:
