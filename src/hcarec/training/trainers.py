@@ -14,7 +14,7 @@ from hcarec.training.user_sgd import UserSGD
 
 
 def _minibatch() -> type[Trainer]:
-    require("torch", "mini-batch training (--trainer minibatch)", "torch")
+    require("torch", "mini-batch training (--trainer minibatch)", extra="torch")
     from hcarec.training.minibatch import Minibatch
 
     return Minibatch
