@@ -7,102 +7,30 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 
 from hcarec import artefact, topk
 from hcarec import protocol as protocols
 from hcarec.data.split import Part, Split, split
-from hcarec.errors import ConfigError, ModelError, ProtocolError
+from hcarec.errors import ConfigError, ModelError
 from hcarec.evaluation import evaluate_part, finite
-from hcarec.metrics import KS
-from hcarec.models import Model, Options, make, read_config
+from hcarec.models import Model
 from hcarec.sequences import Sequences
-from hcarec.settings import RunSettings, check_known
-from hcarec.training import checkpoint, yardsticks
+from hcarec.settings import RunSettings
+from hcarec.training import checkpoint, resuming, yardsticks
 from hcarec.training.callbacks import Callback
 from hcarec.training.checkpoint import Checkpoint
 from hcarec.training.interrupts import stop_flag
 from hcarec.training.resources import Plan, check_fits, plan
-from hcarec.training.trainer import Diverged, Trainer, check_parameters
+from hcarec.training.resuming import note_better
+from hcarec.training.trainer import Diverged, Trainer
 from hcarec.training.trainers import settle, trainer_of
-
-Best = dict[str, dict[str, float]]
-"""The best value of each metric, and its epoch."""
-SELECTIONS = ("validation", "best-epoch-on-test")
-MOST_K = 1000
-"""Largest k of a metric."""
-CHECKPOINT_SECONDS = 20.0
-"""Least seconds between two checkpoints, so that short epochs are not slowed down by the disk."""
-
-
-def train(
-    data: Sequences,
-    out: str | Path | None = None,
-    *,
-    model: str | None = None,
-    config: str | Path | None = None,
-    split: str = "ratio",
-    ratio: float = 0.8,
-    at: str | int | float | None = None,
-    selection: str = "validation",
-    hide_seen: bool = False,
-    seed: int = 0,
-    threads: int | None = None,
-    device: str = "auto",
-    resume: bool = False,
-    epochs_from: str | Path | None = None,
-    callback: Callback | None = None,
-    checkpoint_seconds: float = CHECKPOINT_SECONDS,
-    ks: Sequence[int] = KS,
-    compare: bool = True,
-    **settings: Unpack[Options],
-) -> Model:
-    """Train a model on the training part of `data`, choose an epoch, write it to `out` if given.
-
-    `model` is a name, hca-gru by default; `config` a TOML file or a model folder whose settings are
-    taken, under those given here. `split` none trains on everything, with no test; `epochs_from`
-    takes the number of epochs that an evaluated model chose. `hide_seen` makes it the model's rule
-    to leave out items of the history. `compare` measures the yardsticks, Markov and POP, too. The
-    returned model's `about` has metrics, protocol, selection, yardsticks; its "finished" is false
-    where Ctrl-C or a diverging loss ended the run early. `ks` are the k of the metrics.
-    """
-    check_known("selection", selection, SELECTIONS)
-    run = RunSettings(seed=seed, threads=threads, device=device)
-    if out is not None:
-        out = Path(os.path.realpath(out))
-        if data.about.get("path") and os.path.realpath(data.about["path"]) == str(out):
-            raise ConfigError(
-                f"'{out}' is the data set itself: give another folder for the model with -o"
-            )
-    given: dict[str, Any] = {"model": model or "hca-gru"}
-    if config is not None:
-        given |= read_config(config, model)
-    given |= settings
-    if epochs_from is not None:
-        given["epochs"] = chosen_epochs(Path(epochs_from))
-    rules = Rules(selection, hide_seen, _cutoffs(ks))
-    loop = Loop(make(**given), data, out, rules, run, callback or Callback(), checkpoint_seconds)
-    loop.divide(split, ratio, at)
-    return loop.go(resume, compare)
-
-
-def chosen_epochs(folder: Path) -> int:
-    """Return the number of epochs that an evaluated run chose."""
-    epoch = artefact.read_manifest(folder).get("selection", {}).get("epoch")
-    if not isinstance(epoch, int):
-        raise ModelError(
-            f"'{folder}' has not chosen an epoch:"
-            " --epochs-from needs a model trained with an evaluated split"
-        )
-    return epoch
 
 
 @dataclass(frozen=True)
@@ -181,41 +109,6 @@ class Loop:
             "device": self.run.device,
         }
 
-    def _begin(self, resume: bool) -> Checkpoint:
-        """Return where to begin: at a checkpoint, or at the start."""
-        done = self.out is not None and (self.out / artefact.MANIFEST).exists()
-        if self.out is None or (done and not resume):
-            return Checkpoint(self.identity())
-        found = checkpoint.read(self.out)
-        if found is None:
-            return Checkpoint(self.identity())
-        if not resume:
-            raise ConfigError(
-                f"'{self.out}' holds an unfinished run (epoch {found.epoch}):"
-                " go on with --resume, or remove it first"
-            )
-        theirs, ours = found.run, self.identity()
-        began_by = theirs.get("config", {}).get("trainer")
-        if began_by != ours["config"].get("trainer"):
-            raise ConfigError(
-                f"--resume cannot go on: '{self.out}' holds a checkpoint of the trainer {began_by},"
-                f" this command trains with {ours['config'].get('trainer')};"
-                f" give --trainer {began_by}, or another -o"
-            )
-        try:
-            protocols.check_equal(theirs, ours, ("the checkpoint", "this command"))
-        except ProtocolError as error:
-            differs = str(error).partition(": ")[2].partition(";")[0]
-            raise ConfigError(
-                f"--resume cannot go on: {differs}; give the same settings, or another -o"
-            ) from None
-        if found.epoch > self.model.config.epochs:
-            raise ConfigError(
-                f"--resume cannot go on: '{self.out}' is in epoch {found.epoch} already, and this"
-                f" command trains {self.model.config.epochs}: give more epochs, or another -o"
-            )
-        return found
-
     # -- the run ---------------------------------------------------------------------------------
 
     def go(self, resume: bool, compare: bool) -> Model:
@@ -234,7 +127,7 @@ class Loop:
         planned = plan(self.model, self.train_part, self.data.n_items, n_evaluated)
         planned = replace(planned, notes=notes)
         check_fits(planned, self.model.smaller)
-        state = self._begin(resume)
+        state = resuming.begin(self.out, self.identity(), self.model.config.epochs, resume)
         self.callback.planned(planned, self.model.config, state.epoch or None)
         with self.callback.busy(
             "counting" if not self.model.config.trains else "drawing parameters"
@@ -244,52 +137,11 @@ class Loop:
         if self.model.config.trains:
             trainer = trainer_of(self.model)(self.model, self.train_part, self.run)
             if state.trainer is not None:
-                self._restore(trainer, state)
+                assert self.out is not None
+                judged = self.judged is not None
+                resuming.restore(self.out, trainer, state, self.metric if judged else None)
             finished = self._learn(trainer, state)
         return self._finish(state, finished, planned if compare else None)
-
-    def _restore(self, trainer: Trainer, state: Checkpoint) -> None:
-        """Go on from a checkpoint; whatever is wrong with it is said in one line."""
-        assert self.out is not None and state.trainer is not None
-        try:
-            if state.best_theta is not None:
-                check_parameters(self.model, state.best_theta)
-            trainer.restore(state.trainer)
-            now = trainer.progress
-            if now.epoch != state.epoch or len(state.log) != now.epoch - (not now.complete):
-                raise ValueError(f"epoch {state.epoch} is not where the trainer stands")
-            self._check_best(state)
-        except (ModelError, ArithmeticError, AttributeError, LookupError, RuntimeError,
-                TypeError, ValueError) as error:  # fmt: skip
-            raise checkpoint.damaged(self.out, error) from None
-
-    def _check_best(self, state: Checkpoint) -> None:
-        """Refuse best epochs that are not those of the log, by ValueError."""
-        best: Best = {}
-        chosen, waited, every = None, 0, self.model.config.training
-        for record in state.log:
-            if self.judged is None:
-                chosen = record["epoch"]
-                continue
-            assert every is not None
-            if ("on" in record) != (record["epoch"] % every.evaluate_every == 0):
-                raise ValueError(f"epoch {record['epoch']} of the log was not evaluated in turn")
-            if "on" in record:
-                names = list(record)[list(record).index("on") + 1 :]
-                if set(names) != state.best.keys():
-                    raise ValueError(f"epoch {record['epoch']} of the log has other metrics")
-                metrics = {name: _number(record[name]) for name in names}
-                chose = self.metric in _note_better(best, metrics, record["epoch"])
-                chosen, waited = (record["epoch"], 0) if chose else (chosen, waited + 1)
-        values = finite({name: one["value"] for name, one in state.best.items()})
-        found = {name: (_number(values[name]), one["epoch"]) for name, one in state.best.items()}
-        expected = {name: (one["value"], one["epoch"]) for name, one in best.items()}
-        if (repr(sorted(found.items())), state.chosen, state.waited) != (
-            repr(sorted(expected.items())),  # as text, in which NaN is equal to itself
-            chosen,
-            waited,
-        ):
-            raise ValueError("best, chosen and waited are not those of the log")
 
     def _settle(self) -> tuple[str, ...]:
         """Decide on device and whatever else is left to the data; return that in words."""
@@ -408,7 +260,7 @@ class Loop:
 
     def _note_best(self, state: Checkpoint, metrics: dict[str, float], epoch: int) -> set[str]:
         """Remember each metric's best epoch and choose one; return the better metrics."""
-        better = _note_better(state.best, metrics, epoch)
+        better = note_better(state.best, metrics, epoch)
         if self.metric in better:
             self._choose(state, epoch)
         else:
@@ -521,28 +373,3 @@ class Loop:
             }
             selection |= {"metric": self.metric, "on": part, "best": finite_best}
         return selection
-
-
-def _note_better(best: Best, metrics: dict[str, float], epoch: int) -> set[str]:
-    """Remember each metric's best epoch, the first on ties; return the better metrics."""
-    better = {
-        name for name, value in metrics.items() if name not in best or value > best[name]["value"]
-    }
-    best |= {name: {"value": metrics[name], "epoch": epoch} for name in metrics if name in better}
-    return better
-
-
-def _number(value: Any) -> float:
-    """Return a metric of a checkpoint, in which null stands for NaN; else raise ValueError."""
-    if value is None:
-        return math.nan
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e9:
-        raise ValueError(f"a metric is {value!r}")
-    return float(value)
-
-
-def _cutoffs(ks: Sequence[int]) -> tuple[int, ...]:
-    """Check the places k that metrics are cut at."""
-    if not ks or not all(isinstance(k, int) and 1 <= k <= MOST_K for k in ks):
-        raise ConfigError(f"k is {list(ks)!r}: give whole numbers from 1 to {MOST_K:,}")
-    return tuple(sorted(set(ks)))

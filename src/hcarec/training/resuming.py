@@ -1,0 +1,124 @@
+"""Go on with a run: which checkpoint belongs to it, and whether that is whole."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from hcarec import artefact
+from hcarec import protocol as protocols
+from hcarec.errors import ConfigError, ModelError, ProtocolError
+from hcarec.evaluation import finite
+from hcarec.training import checkpoint
+from hcarec.training.checkpoint import Checkpoint
+from hcarec.training.trainer import Trainer, check_parameters
+
+Best = dict[str, dict[str, float]]
+"""The best value of each metric, and its epoch."""
+
+
+def begin(out: Path | None, run: dict[str, Any], epochs: int, resume: bool) -> Checkpoint:
+    """Return where to begin: at the checkpoint of a run like `run`, or at the start.
+
+    `run` is what two runs must share for one to go on with the other.
+    """
+    done = out is not None and (out / artefact.MANIFEST).exists()
+    if out is None or (done and not resume):
+        return Checkpoint(run)
+    found = checkpoint.read(out)
+    if found is None:
+        return Checkpoint(run)
+    if not resume:
+        raise ConfigError(
+            f"'{out}' holds an unfinished run (epoch {found.epoch}):"
+            " go on with --resume, or remove it first"
+        )
+    theirs, ours = found.run, run
+    began_by = theirs.get("config", {}).get("trainer")
+    if began_by != ours["config"].get("trainer"):
+        raise ConfigError(
+            f"--resume cannot go on: '{out}' holds a checkpoint of the trainer {began_by},"
+            f" this command trains with {ours['config'].get('trainer')};"
+            f" give --trainer {began_by}, or another -o"
+        )
+    try:
+        protocols.check_equal(theirs, ours, ("the checkpoint", "this command"))
+    except ProtocolError as error:
+        differs = str(error).partition(": ")[2].partition(";")[0]
+        raise ConfigError(
+            f"--resume cannot go on: {differs}; give the same settings, or another -o"
+        ) from None
+    if found.epoch > epochs:
+        raise ConfigError(
+            f"--resume cannot go on: '{out}' is in epoch {found.epoch} already, and this"
+            f" command trains {epochs}: give more epochs, or another -o"
+        )
+    return found
+
+
+def restore(out: Path, trainer: Trainer, state: Checkpoint, metric: str | None) -> None:
+    """Let a trainer go on from a checkpoint; whatever is wrong with it is said in one line.
+
+    `metric` chooses the epoch; None where nothing is evaluated.
+    """
+    assert state.trainer is not None
+    try:
+        if state.best_theta is not None:
+            check_parameters(trainer.model, state.best_theta)
+        trainer.restore(state.trainer)
+        now = trainer.progress
+        if now.epoch != state.epoch or len(state.log) != now.epoch - (not now.complete):
+            raise ValueError(f"epoch {state.epoch} is not where the trainer stands")
+        settings = trainer.model.config.training
+        assert settings is not None
+        _check_best(state, metric, settings.evaluate_every)
+    except (ModelError, ArithmeticError, AttributeError, LookupError, RuntimeError,
+            TypeError, ValueError) as error:  # fmt: skip
+        raise checkpoint.damaged(out, error) from None
+
+
+def _check_best(state: Checkpoint, metric: str | None, every: int) -> None:
+    """Refuse best epochs that are not those of the log, by ValueError."""
+    best: Best = {}
+    chosen, waited = None, 0
+    for record in state.log:
+        if metric is None:
+            chosen = record["epoch"]
+            continue
+        if ("on" in record) != (record["epoch"] % every == 0):
+            raise ValueError(f"epoch {record['epoch']} of the log was not evaluated in turn")
+        if "on" in record:
+            names = list(record)[list(record).index("on") + 1 :]
+            if set(names) != state.best.keys():
+                raise ValueError(f"epoch {record['epoch']} of the log has other metrics")
+            metrics = {name: _number(record[name]) for name in names}
+            chose = metric in note_better(best, metrics, record["epoch"])
+            chosen, waited = (record["epoch"], 0) if chose else (chosen, waited + 1)
+    values = finite({name: one["value"] for name, one in state.best.items()})
+    found = {name: (_number(values[name]), one["epoch"]) for name, one in state.best.items()}
+    expected = {name: (one["value"], one["epoch"]) for name, one in best.items()}
+    if (repr(sorted(found.items())), state.chosen, state.waited) != (
+        repr(sorted(expected.items())),  # as text, in which NaN is equal to itself
+        chosen,
+        waited,
+    ):
+        raise ValueError("best, chosen and waited are not those of the log")
+
+
+def note_better(best: Best, metrics: dict[str, float], epoch: int) -> set[str]:
+    """Remember each metric's best epoch, the first on ties; return the better metrics."""
+    better = {
+        name for name, value in metrics.items() if name not in best or value > best[name]["value"]
+    }
+    best |= {name: {"value": metrics[name], "epoch": epoch} for name in metrics if name in better}
+    return better
+
+
+def _number(value: Any) -> float:
+    """Return a metric of a checkpoint, in which null stands for NaN; else raise ValueError."""
+    if value is None:
+        return math.nan
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e9:
+        raise ValueError(f"a metric is {value!r}")
+    return float(value)

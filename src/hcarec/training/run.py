@@ -1,0 +1,92 @@
+"""`train`: from data and settings to a trained model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Unpack
+
+from hcarec import artefact
+from hcarec.errors import ConfigError, ModelError
+from hcarec.metrics import KS
+from hcarec.models import Model, Options, make, read_config
+from hcarec.sequences import Sequences
+from hcarec.settings import RunSettings, check_known
+from hcarec.training.callbacks import Callback
+from hcarec.training.loop import Loop, Rules
+
+SELECTIONS = ("validation", "best-epoch-on-test")
+MOST_K = 1000
+"""Largest k of a metric."""
+CHECKPOINT_SECONDS = 20.0
+"""Least seconds between two checkpoints, so that short epochs are not slowed down by the disk."""
+
+
+def train(
+    data: Sequences,
+    out: str | Path | None = None,
+    *,
+    model: str | None = None,
+    config: str | Path | None = None,
+    split: str = "ratio",
+    ratio: float = 0.8,
+    at: str | int | float | None = None,
+    selection: str = "validation",
+    hide_seen: bool = False,
+    seed: int = 0,
+    threads: int | None = None,
+    device: str = "auto",
+    resume: bool = False,
+    epochs_from: str | Path | None = None,
+    callback: Callback | None = None,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    ks: Sequence[int] = KS,
+    compare: bool = True,
+    **settings: Unpack[Options],
+) -> Model:
+    """Train a model on the training part of `data`, choose an epoch, write it to `out` if given.
+
+    `model` is a name, hca-gru by default; `config` a TOML file or a model folder whose settings are
+    taken, under those given here. `split` none trains on everything, with no test; `epochs_from`
+    takes the number of epochs that an evaluated model chose. `hide_seen` makes it the model's rule
+    to leave out items of the history. `compare` measures the yardsticks, Markov and POP, too. The
+    returned model's `about` has metrics, protocol, selection, yardsticks; its "finished" is false
+    where Ctrl-C or a diverging loss ended the run early. `ks` are the k of the metrics.
+    """
+    check_known("selection", selection, SELECTIONS)
+    run = RunSettings(seed=seed, threads=threads, device=device)
+    if out is not None:
+        out = Path(os.path.realpath(out))
+        if data.about.get("path") and os.path.realpath(data.about["path"]) == str(out):
+            raise ConfigError(
+                f"'{out}' is the data set itself: give another folder for the model with -o"
+            )
+    given: dict[str, Any] = {"model": model or "hca-gru"}
+    if config is not None:
+        given |= read_config(config, model)
+    given |= settings
+    if epochs_from is not None:
+        given["epochs"] = chosen_epochs(Path(epochs_from))
+    rules = Rules(selection, hide_seen, _cutoffs(ks))
+    loop = Loop(make(**given), data, out, rules, run, callback or Callback(), checkpoint_seconds)
+    loop.divide(split, ratio, at)
+    return loop.go(resume, compare)
+
+
+def chosen_epochs(folder: Path) -> int:
+    """Return the number of epochs that an evaluated run chose."""
+    epoch = artefact.read_manifest(folder).get("selection", {}).get("epoch")
+    if not isinstance(epoch, int):
+        raise ModelError(
+            f"'{folder}' has not chosen an epoch:"
+            " --epochs-from needs a model trained with an evaluated split"
+        )
+    return epoch
+
+
+def _cutoffs(ks: Sequence[int]) -> tuple[int, ...]:
+    """Check the places k that metrics are cut at."""
+    if not ks or not all(isinstance(k, int) and 1 <= k <= MOST_K for k in ks):
+        raise ConfigError(f"k is {list(ks)!r}: give whole numbers from 1 to {MOST_K:,}")
+    return tuple(sorted(set(ks)))
