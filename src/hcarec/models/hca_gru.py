@@ -96,7 +96,7 @@ class HCAGRU(Model):
     Network = HCAGRUSettings
     trainers = ("user-sgd", "minibatch")
 
-    def __init__(self, **settings: Unpack[HCAGRUOptions]) -> None:
+    def __init__(self, /, **settings: Unpack[HCAGRUOptions]) -> None:
         super().__init__(**settings)
         if isinstance(self.config.training, UserSGDSettings) and (beyond := self._beyond_the_paper()):
             raise ConfigError(
