@@ -184,7 +184,7 @@ def sampled_items(study: Study) -> None:
         right, wrong = [], []
         for seed in study.seeds if name != "pop" else range(1):
             model = fitted(study.data, parts.train, name, seed, study.epochs)
-            H = model.encode(*past, users=users)
+            H = model.encode(*past, users=users).vectors
             full, sampled = [], []
             for row, item in enumerate(test):
                 scores = model.item_vectors @ H[row]
