@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import numbers as abstract
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self, TypedDict
@@ -164,13 +165,13 @@ class RunSettings(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NetworkSettings(Settings):
+class NetworkSettings(Settings, ABC):
     """What a model computes; each model has a class of its own beside it."""
 
     @property
+    @abstractmethod
     def title(self) -> str:
         """Return the name that people know the model by."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
