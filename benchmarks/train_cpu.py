@@ -23,8 +23,9 @@ import numpy as np
 from numba import njit
 
 from hcarec.ops import bpr, cpu, negatives, parameters
-from hcarec.ops.negatives import bitmap, draw, known_items, stream
+from hcarec.ops.negatives import bitmap, draw, known_items
 from hcarec.ops.simd import load, pointer, store
+from hcarec.ops.streams import stream
 
 from machine import describe
 

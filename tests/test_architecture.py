@@ -94,6 +94,14 @@ def test_help_imports_nothing_heavy() -> None:
     assert done.stderr.strip() == "[]"
 
 
+def test_training_on_a_gpu_imports_no_compiler() -> None:
+    """A machine that lends its GPU may have torch and NumPy alone: what compiles for a CPU or reads logs is imported where it is used."""
+    absent = ("numba", "polars", "msgspec", "matplotlib", "rich", "typer")
+    code = f"import sys; sys.modules.update(dict.fromkeys({absent!r}))\nimport hcarec.training.minibatch, hcarec.training.loop, hcarec.evaluation"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_no_pickle_anywhere() -> None:
     for path in modules():
         assert not {"pickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"} & imports(path), path

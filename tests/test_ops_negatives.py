@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from hcarec.ops.negatives import draw_user, epoch_order
+from hcarec.ops.negatives import draw_user
+from hcarec.ops.streams import epoch_order
 
 
 @settings(max_examples=150, deadline=None)

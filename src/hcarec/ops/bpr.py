@@ -17,9 +17,10 @@ from hcarec.ops import layout
 from hcarec.ops.compiled import array, compiled
 from hcarec.ops.cpu_backward import correct
 from hcarec.ops.cpu_forward import copy_row, padded
-from hcarec.ops.negatives import bitmap, draw, draw_user, known_items, stream
+from hcarec.ops.negatives import bitmap, draw, draw_user, known_items
 from hcarec.ops.parameters import Theta, Trained
 from hcarec.ops.simd import constant, load, pointer, scalar, spread, store, total
+from hcarec.ops.streams import stream
 
 
 @cache

@@ -9,8 +9,9 @@ import numpy as np
 
 from hcarec.ops.cpu_kernels import encoder, trainer
 from hcarec.ops.layout import DX, FIELDS, XQ, H, O, Packed, X, pack, padded, record, unpack
-from hcarec.ops.negatives import bitmap, stream
+from hcarec.ops.negatives import bitmap
 from hcarec.ops.parameters import State, Theta, Trained
+from hcarec.ops.streams import stream
 
 CHUNK = 4096
 """Users or items handled at once where many are asked for."""

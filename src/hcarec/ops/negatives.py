@@ -1,4 +1,4 @@
-"""Exact uniform negatives and the order of users, as pure functions of seed and epoch.
+"""Exact uniform negatives, as pure functions of seed and epoch.
 
 Nothing here has a state: a draw depends on (seed, epoch, user, step) alone, so that a run can go on from any user.
 """
@@ -12,39 +12,15 @@ import numpy as np
 from numba import types, uint64
 from numba.extending import register_jitable
 
+from hcarec.ops import streams
 from hcarec.ops.compiled import array, compiled
+from hcarec.ops.streams import stream
 
-_STRIDE = 0x9E3779B97F4A7C15
-_MASK = 2**64 - 1
-_ORDER, _NEGATIVES = 1, 2  # streams that never meet
-
-u0, u1, u6, u27, u30, u31, u32, u63 = (np.uint64(n) for n in (0, 1, 6, 27, 30, 31, 32, 63))
+u0, u1, u6, u32, u63 = (np.uint64(n) for n in (0, 1, 6, 32, 63))
 _LOW = np.uint64(2**32 - 1)
-_A, _B, _G = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB), np.uint64(_STRIDE)
+_G = np.uint64(streams.STRIDE)
 
-
-def _mix(z):
-    """Scramble 64 bits (the finaliser of splitmix64); works on an array or, compiled, on a number."""
-    z = (z ^ (z >> u30)) * _A
-    z = (z ^ (z >> u27)) * _B
-    return z ^ (z >> u31)
-
-
-mix = register_jitable(_mix)
-
-
-def stream(seed: int, epoch: int, purpose: int = _NEGATIVES) -> np.uint64:
-    """Return the key of all draws of one epoch."""
-    key = np.zeros(1, np.uint64)
-    for part in (purpose, seed, epoch):
-        key = _mix((key + np.uint64(part & _MASK)) * _G + _G)
-    return np.uint64(key[0])
-
-
-def epoch_order(n_users: int, seed: int, epoch: int) -> np.ndarray:
-    """Return the users 0..n_users-1 in the random order of one epoch, (n_users,) int64."""
-    keys = _mix(stream(seed, epoch, _ORDER) + _G * np.arange(1, n_users + 1, dtype=np.uint64))
-    return np.argsort(keys, kind="stable")
+mix = register_jitable(streams.mix)
 
 
 def bitmap(n_items: int) -> np.ndarray:

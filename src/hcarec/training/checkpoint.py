@@ -11,21 +11,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import msgspec
 import numpy as np
-from msgspec import Meta, Struct
 
 from hcarec import atomic
 from hcarec.artefact import CHECKPOINT
 from hcarec.errors import HcarecError, ModelError
-from hcarec.models import make
 from hcarec.ops.parameters import Theta
 from hcarec.training.trainer import TrainerState
+
+if TYPE_CHECKING:
+    from hcarec.training.stored import File
 
 NAME, VERSION = "checkpoint.json", 2
 
@@ -54,64 +53,6 @@ class Checkpoint:
 
 PLAIN = ("run", "epoch", "seconds", "epoch_seconds", "best", "chosen", "waited", "log")
 """The fields that checkpoint.json holds itself."""
-
-
-Count = Annotated[int, Meta(ge=0, le=10**15)]
-Seconds = Annotated[float, Meta(ge=0.0, le=1e12)]
-
-
-class _Run(Struct):
-    """What a run is, see `Loop.identity`."""
-
-    config: dict[str, Any]
-    data: str
-    split: dict[str, Any]
-    selection: str
-    seen: bool
-    k: list[int]
-    seed: Count
-    device: str
-
-
-class _Best(Struct, forbid_unknown_fields=True):
-    value: float
-    epoch: Count
-
-
-class _Logged(Struct):
-    """What every epoch of the log has, beside the sums of its trainer and the metrics."""
-
-    epoch: Count
-    loss: float
-    seconds: Seconds
-    events_per_second: Annotated[int, Meta(ge=0, le=2**62)]
-    evaluation_seconds: Seconds = 0.0
-
-
-class _File(Struct):
-    name: str
-    sha256: str
-
-
-class _Files(Struct, forbid_unknown_fields=True):
-    state: _File
-    best: _File | None = None
-
-
-class _Stored(Struct, forbid_unknown_fields=True):
-    """What checkpoint.json holds."""
-
-    version: int
-    run: _Run
-    epoch: Count
-    seconds: Seconds
-    epoch_seconds: Seconds
-    best: dict[str, _Best]
-    chosen: Count | None
-    waited: Count
-    log: list[_Logged]
-    trainer: dict[str, Any]
-    files: _Files
 
 
 def damaged(model_folder: Path, reason: object) -> ModelError:
@@ -158,37 +99,17 @@ def read(model_folder: Path) -> Checkpoint | None:
             f"'{folder}' has checkpoint version {version}, this hcarec reads {VERSION}:"
             " finish the run with the version that began it, or train again into another folder"
         )
+    from hcarec.training.stored import convert
+
     try:
-        stored = msgspec.convert(content, _Stored)
-        _check(stored)
+        stored = convert(content)
         state = TrainerState(content["trainer"], _read_tensors(folder, stored.files.state))
         best = _read_tensors(folder, stored.files.best) if stored.files.best else None
-    except (msgspec.ValidationError, HcarecError, OSError, ValueError) as error:
+    except (HcarecError, OSError, ValueError) as error:
         raise damaged(model_folder, error) from None
     # As it was written: whole numbers stay whole, whatever the types above make of them.
     plain = {name: content[name] for name in PLAIN}
     return Checkpoint(trainer=state, best_theta=best, **plain)
-
-
-def _check(stored: _Stored) -> None:
-    """Refuse values that cannot stand side by side in a checkpoint."""
-    done = len(stored.log)
-    if [record.epoch for record in stored.log] != list(range(1, done + 1)):
-        raise ValueError("the log does not have every epoch once")
-    if done not in (stored.epoch, stored.epoch - 1):
-        raise ValueError(f"it is in epoch {stored.epoch}, and its log has {done}")
-    if not all(math.isfinite(record.loss) for record in stored.log):
-        raise ValueError("the log has a loss that is not finite")
-    epochs = [one.epoch for one in stored.best.values()]
-    if stored.chosen is not None:
-        epochs.append(stored.chosen)
-    if not all(1 <= epoch <= done for epoch in epochs):
-        raise ValueError("a best epoch is not in the log")
-    if (stored.chosen is None) != (stored.files.best is None):
-        raise ValueError("chosen and best do not belong together")
-    if "model" not in stored.run.config:
-        raise ValueError("it does not name the model")
-    make(**stored.run.config)  # refuses what is no configuration
 
 
 def _write_tensors(folder: Path, name: str, tensors: Theta) -> dict[str, str]:
@@ -202,7 +123,7 @@ def _write_tensors(folder: Path, name: str, tensors: Theta) -> dict[str, str]:
     return {"name": path.name, "sha256": digest}
 
 
-def _read_tensors(folder: Path, file: _File) -> Theta:
+def _read_tensors(folder: Path, file: File) -> Theta:
     from safetensors import SafetensorError
     from safetensors.numpy import load
 

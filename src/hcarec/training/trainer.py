@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
-
-import msgspec
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from hcarec.errors import ConfigError, ModelError
 from hcarec.hardware import Cost
@@ -41,10 +39,9 @@ class Progress(NamedTuple):
     @classmethod
     def of(cls, values: Any) -> Progress:
         """Return the progress that `_asdict` made these values of, or raise ValueError."""
-        try:
-            found = cls(**msgspec.structs.asdict(msgspec.convert(values, _Progress)))
-        except msgspec.ValidationError as error:
-            raise ValueError(str(error)) from None
+        from hcarec.training.stored import progress_fields
+
+        found = cls(**progress_fields(values))
         if not all(map(math.isfinite, (found.loss, *found.sums.values()))):
             raise ValueError("a sum over the epoch is not finite")
         return found
@@ -62,17 +59,6 @@ class Progress(NamedTuple):
             )
         if self.epoch and self.sums.keys() != set(sums):
             raise ValueError(f"it has the sums {sorted(self.sums)} instead of {sorted(sums)}")
-
-
-class _Progress(msgspec.Struct, forbid_unknown_fields=True):
-    """The types of `Progress`."""
-
-    epoch: Annotated[int, msgspec.Meta(ge=0, le=2**62)]
-    position: Annotated[int, msgspec.Meta(ge=0, le=2**62)]
-    size: Annotated[int, msgspec.Meta(ge=0, le=2**62)]
-    targets: Annotated[int, msgspec.Meta(ge=0, le=2**62)]
-    loss: float
-    sums: dict[str, int | float]
 
 
 def check_parameters(model: Model, theta: Theta) -> None:

@@ -46,7 +46,7 @@ class UserSGD(Trainer):
         self.model.warm_training()
 
     def epoch(self, number: int) -> Iterator[Progress]:
-        from hcarec.ops.negatives import epoch_order
+        from hcarec.ops.streams import epoch_order
 
         n_users = len(self.part)
         order = epoch_order(n_users, self.run.seed, number)

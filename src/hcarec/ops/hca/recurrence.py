@@ -1,7 +1,8 @@
 """The recurrence as one differentiable operation, with a backward pass of its own.
 
 Rows are packed step after step (see `packing`). On a CPU compiled kernels run one group of
-sequences after another; elsewhere plain torch operations run all sequences step by step.
+sequences after another; elsewhere plain torch operations run all sequences step by step. What
+compiles is imported where it is used: a machine that trains on a GPU needs no Numba.
 """
 
 from __future__ import annotations
@@ -14,8 +15,6 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
-
-from hcarec.ops.hca.cell_kernels import cell_backward, cell_forward
 
 GROUP = 32
 """Sequences that a kernel takes together: their rows of one step stay in the nearest cache."""
@@ -41,6 +40,8 @@ class KernelRecurrence(Function):
 
     @staticmethod
     def forward(ctx: Any, g: Tensor, W: Tensor, starts: np.ndarray) -> Tensor:
+        from hcarec.ops.hca.cell_kernels import cell_forward
+
         (n, _, d), batch = g.shape, int(starts[1]) if len(starts) > 1 else 0
         g, W = g.contiguous().view(n, 3 * d), W.contiguous().view(3 * d, d)
         gates, h = torch.empty_like(g), g.new_empty(batch + n, d)
@@ -58,6 +59,8 @@ class KernelRecurrence(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor, Tensor, None]:
+        from hcarec.ops.hca.cell_kernels import cell_backward
+
         W, gates, h = ctx.saved_tensors
         (n, d), batch = d_out.shape, len(h) - len(d_out)
         d_g, d_W = torch.empty_like(gates), torch.zeros_like(W)

@@ -25,7 +25,7 @@ from hcarec.ops.hca.dropping import Keys
 from hcarec.ops.hca.layers import run_layers
 from hcarec.ops.hca.packing import Packing
 from hcarec.ops.hca.parameters import Network
-from hcarec.ops.negatives import stream
+from hcarec.ops.streams import stream
 
 POSITIONS = 4096
 """Events in a shard, about; fewer cost more calls, more leave the cache."""

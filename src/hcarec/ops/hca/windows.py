@@ -13,8 +13,6 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from hcarec.ops.hca.window_kernels import window_dot, window_spread, window_sum
-
 
 def weighted_sum(a: Tensor, x: Tensor, before: Tensor) -> Tensor:
     """Return sum over j of a[p, j] x[before[p, j]]: a (P, w), x (n, d) -> (P, d)."""
@@ -81,6 +79,8 @@ class _Totals(Function):
 def _sum(a: Tensor, x: Tensor, before: Tensor) -> Tensor:
     if x.device.type != "cpu":
         return sum_in_torch(a, x, before)
+    from hcarec.ops.hca.window_kernels import window_sum
+
     out = x.new_empty(len(a), x.shape[1])
     window_sum(_name(x))(a.numpy(), x.numpy(), before.numpy(), out.numpy())
     return out
@@ -89,6 +89,8 @@ def _sum(a: Tensor, x: Tensor, before: Tensor) -> Tensor:
 def _dot(q: Tensor, k: Tensor, before: Tensor) -> Tensor:
     if q.device.type != "cpu":
         return dot_in_torch(q, k, before)
+    from hcarec.ops.hca.window_kernels import window_dot
+
     out = q.new_empty(before.shape)
     window_dot(_name(q))(q.numpy(), k.numpy(), before.numpy(), out.numpy())
     return out
@@ -97,6 +99,8 @@ def _dot(q: Tensor, k: Tensor, before: Tensor) -> Tensor:
 def _spread(a: Tensor, y: Tensor, before: Tensor, n: int) -> Tensor:
     if y.device.type != "cpu":
         return spread_in_torch(a, y, before, n)
+    from hcarec.ops.hca.window_kernels import window_spread
+
     out = y.new_zeros(n, y.shape[1])
     window_spread(_name(y))(a.numpy(), y.numpy(), before.numpy(), out.numpy())
     return out

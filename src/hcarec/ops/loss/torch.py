@@ -9,7 +9,6 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from hcarec.errors import ConfigError
-from hcarec.ops.loss import numba
 from hcarec.ops.rank.corrections import Corrections
 
 _CHUNK = 1 << 25  # logits that the plain path holds at once, 128 MiB of float32
@@ -71,6 +70,8 @@ class _Compiled(torch.autograd.Function):
     def forward(
         ctx: Any, H: Tensor, Z: Tensor, targets: Tensor, threads: int | None, *corrections: Tensor
     ) -> Tensor:
+        from hcarec.ops.loss import numba
+
         h, z, at, *rest = (
             tensor.detach().contiguous().numpy() for tensor in (H, Z, targets, *corrections)
         )
