@@ -7,21 +7,16 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor
-from torch.nn.functional import gelu, layer_norm
+from torch.nn.functional import gelu
 
 from hcarec.ops.hca.dropping import Keys, drop
 from hcarec.ops.hca.packing import Packing
 from hcarec.ops.hca.parameters import Network
 from hcarec.ops.hca.recurrence import recur
 from hcarec.ops.hca.windows import products, weighted_sum
+from hcarec.ops.network.torch import norm
 
 Tensors = Mapping[str, Tensor]
-
-
-def norm(v: Tensor, N: Tensor) -> Tensor:
-    """Normalize rows (n, d), then scale and shift them by N (2, d)."""
-    # Not with torch's own scale and shift: their gradients depend on the number of threads.
-    return torch.addcmul(N[1], layer_norm(v, v.shape[-1:], eps=1e-5), N[0])
 
 
 def run_layers(

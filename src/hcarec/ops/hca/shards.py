@@ -22,9 +22,6 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from hcarec.ops.hca.dropping import Keys
-from hcarec.ops.hca.layers import run_layers
-from hcarec.ops.hca.packing import Packing
-from hcarec.ops.hca.parameters import Network
 from hcarec.ops.streams import stream
 
 POSITIONS = 4096
@@ -60,24 +57,28 @@ def keys_of(seed: int | None, shard: int) -> Keys:
 
 
 def run_shards(
+    run_layers: Callable[[dict[str, Tensor], Any, Tensor, Any, Keys], Tensor],
     theta: dict[str, Tensor],
-    network: Network,
+    network: Any,
     x: Tensor,
-    packings: Sequence[Packing],
+    packings: Sequence[Any],
     seed: int | None,
     threads: int,
 ) -> Tensor:
-    """Return what `run_layers` makes of each shard: inputs (P, d), shard after shard -> (P, d)."""
+    """Return what `run_layers` makes of each shard: inputs (P, d), shard after shard -> (P, d).
+
+    A packing has `places` (P,), the places of its rows in the batch.
+    """
     keep = torch.is_grad_enabled()
-    job = (list(theta), network, packings, seed, threads, keep)
+    job = (run_layers, list(theta), network, packings, seed, threads, keep)
     return _Shards.apply(job, x, *theta.values())
 
 
 class _Shards(Function):
     @staticmethod
     def forward(ctx: Any, job: Any, x: Tensor, *values: Tensor) -> Tensor:
-        names, network, packings, seed, threads, keep = job
-        parts = x.detach().split([len(packing.before) for packing in packings])
+        run_layers, names, network, packings, seed, threads, keep = job
+        parts = x.detach().split([len(packing.places) for packing in packings])
 
         def work(shard: int) -> tuple[list[Tensor], Tensor]:
             # Leaves of its own: each shard has a graph for itself.

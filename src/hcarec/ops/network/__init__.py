@@ -1,0 +1,1 @@
+"""What all networks share: options, first values, how outputs become scores, serving engines."""

@@ -1,0 +1,107 @@
+"""What networks in torch share: their parameters, and how outputs become scores.
+
+`hcarec.ops.reference` is the specification. Only mini-batch training imports this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import Module, Parameter, ParameterDict
+from torch.nn.functional import embedding, layer_norm, normalize
+
+from hcarec.ops.hca.copying import copy_corrections
+from hcarec.ops.network.parameters import NetworkOptions
+
+Theta = Mapping[str, np.ndarray | Tensor]
+OUTSIDE = ("X", "norm_item", "norm_out", "temperature", "copy_")
+"""Beginnings of the names of parameters that stand before or behind the layers."""
+
+
+def norm(v: Tensor, N: Tensor) -> Tensor:
+    """Normalize rows (n, d), then scale and shift them by N (2, d)."""
+    # Not with torch's own scale and shift: their gradients depend on the number of threads.
+    return torch.addcmul(N[1], layer_norm(v, v.shape[-1:], eps=1e-5), N[0])
+
+
+class ScoringNetwork(Module):
+    """A network's parameters, `tensors` by the names of `theta` with "_" for ".", and its scores.
+
+    A subclass has `forward`: items (B, T), lengths (B,) -> outputs (B, T, d).
+    """
+
+    def __init__(self, network: NetworkOptions, theta: Theta, threads: int = 1) -> None:
+        """Copy the parameters. On a CPU `threads` run parts of a batch, each with one torch thread.
+
+        So use it within `shards.one_torch_thread()`.
+        """
+        super().__init__()
+        self.threads = threads
+        self.network = network
+        self._keys = {name: name.replace(".", "_") for name in theta}  # a key holds no dot
+        values = {key: _copy(theta[name]) for name, key in self._keys.items()}
+        self.tensors = ParameterDict({key: Parameter(value) for key, value in values.items()})
+
+    def theta(self) -> dict[str, np.ndarray]:
+        """Return copies of all parameters, float32."""
+        named = {name: value.detach() for name, value in self.named().items()}
+        numbers = {name: value.to("cpu", torch.float32) for name, value in named.items()}
+        return {name: value.numpy().copy() for name, value in numbers.items()}
+
+    def named(self) -> dict[str, Parameter]:
+        """Return all parameters by the names of `theta`."""
+        return {name: self.tensors[key] for name, key in self._keys.items()}
+
+    def item_vectors(self) -> Tensor:
+        """Return what queries are multiplied with, Z (n_items, d); of unit length for cosines."""
+        Z = self.tensors["X"]
+        if self.network.item_norm:
+            Z = norm(Z, self.tensors["norm_item"])
+        return normalize(Z, dim=1) if self.network.scores == "cosine" else Z
+
+    def queries(self, o: Tensor) -> Tensor:
+        """Return what item vectors are multiplied with: outputs (P, d) -> (P, d)."""
+        if self.network.scores == "cosine":
+            return torch.exp(self.tensors["temperature"]) * normalize(o, dim=1)
+        return o
+
+    def corrections(
+        self, items: Tensor, lengths: Tensor, rows: Tensor, steps: Tensor, o: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Return the copy term of the positions (rows[p], steps[p]), or None without one.
+
+        items (B, T) and lengths (B,) as in `forward`, o (P, d) the outputs there -> items (n,)
+        int32, ascending and distinct within each position, offsets (P + 1,) int64, values (n,).
+        """
+        if not self.network.copy_window:
+            return None
+        Z, n_items = self.rows(items.reshape(-1)), len(self.tensors["X"])
+        query = o @ self.tensors["copy_Q"].t()
+        bias, scale, rate = (self.tensors[f"copy_{name}"] for name in ("bias", "scale", "rate"))
+        return copy_corrections(items, rows, steps, query, Z, bias, scale, rate, n_items)
+
+    def rows(self, items: Tensor) -> Tensor:
+        """Return the vectors of items (n,) -> (n, d), not at unit length."""
+        x = embedding(items, self.tensors["X"])
+        return norm(x, self.tensors["norm_item"]) if self.network.item_norm else x
+
+    def outputs(self, y: Tensor, places: Tensor, shape: torch.Size) -> Tensor:
+        """Return the outputs of a batch of some shape (B, T): rows y (P, d) at flat places (P,).
+
+        Places without a row are zero: (B, T, d).
+        """
+        o = norm(y, self.tensors["norm_out"]) if self.network.output_norm else y
+        d = self.network.d
+        return o.new_zeros(shape.numel(), d).index_copy(0, places, o).view(*shape, d)
+
+    def layers(self) -> dict[str, Tensor]:
+        """Return the parameters of all layers by the names of `theta`."""
+        return {name: value for name, value in self.named().items() if not name.startswith(OUTSIDE)}
+
+
+def _copy(value: np.ndarray | Tensor) -> Tensor:
+    """Return a tensor of its own; the array may be read-only, a file mapped to memory."""
+    return value.detach().clone() if isinstance(value, Tensor) else torch.from_numpy(value.copy())

@@ -1,0 +1,1 @@
+"""SASRec: parameters, differentiable torch code, and the serving engine."""
