@@ -1,7 +1,7 @@
 """The network as the paper writes it, in PyTorch: the specification that every fast path is tested against.
 
 Equation numbers are the paper's. Sequences are ragged: `items` holds all users' events, `offsets` where each begins.
-What the paper writes comes first, then the network with all its options (`Network`), one user's sequence at a time.
+What the paper writes comes first, then the network with all its options (`Network`), one user's sequence at a time, then SASRec.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from torch import Tensor
 from torch.nn.functional import gelu, logsigmoid, softplus
 
 from hcarec.ops.hca.parameters import Network
+from hcarec.ops.network.parameters import NetworkOptions
 from hcarec.ops.parameters import State
+from hcarec.ops.sas.parameters import Network as SASNetwork
 
 Tensors = Mapping[str, Tensor]
 Dropout = Callable[[str, Tensor], Tensor]
@@ -203,7 +205,7 @@ def layer_outputs(theta: Tensors, network: Network, x: Tensor, dropout: Dropout 
     return block(theta, network, x, h_o, dropout)
 
 
-def item_rows(theta: Tensors, network: Network) -> Tensor:
+def item_rows(theta: Tensors, network: NetworkOptions) -> Tensor:
     """Return the item vectors Z (n_items, d)."""
     return layer_norm(theta["X"], theta["norm_item"]) if network.item_norm else theta["X"]
 
@@ -217,7 +219,7 @@ def network_outputs(theta: Tensors, network: Network, items: Tensor, dropout: Dr
     return layer_norm(y, theta["norm_out"]) if network.output_norm else y
 
 
-def copy_term(theta: Tensors, network: Network, items: Tensor, o: Tensor) -> Tensor:
+def copy_term(theta: Tensors, network: NetworkOptions, items: Tensor, o: Tensor) -> Tensor:
     """Return what the last w_c events of every step add to the scores: items (n,), o (n, d) -> (n, n_items)."""
     Z, counts = item_rows(theta, network), []
     for t in range(len(items)):
@@ -227,7 +229,7 @@ def copy_term(theta: Tensors, network: Network, items: Tensor, o: Tensor) -> Ten
     return theta["copy_scale"] * torch.log1p(torch.exp(theta["copy_rate"]) * torch.stack(counts))
 
 
-def score_all(theta: Tensors, network: Network, items: Tensor, o: Tensor) -> Tensor:
+def score_all(theta: Tensors, network: NetworkOptions, items: Tensor, o: Tensor) -> Tensor:
     """Return the scores of all items after every step of one sequence: items (n,), o (n, d) -> (n, n_items)."""
     Z = item_rows(theta, network)
     scores = torch.exp(theta["temperature"]) * unit(o) @ unit(Z).T if network.scores == "cosine" else o @ Z.T
@@ -256,3 +258,38 @@ def network_step(theta: Tensors, network: Network, states: list[LayerState], ite
         y = block(own, network, x, h_o)
         after.append((h, inputs[max(0, len(inputs) - network.w_x + 1) :], hidden[max(0, len(hidden) - network.w_h + 1) :]))
     return after, layer_norm(y, theta["norm_out"]) if network.output_norm else y
+
+
+# SASRec: attention over the last events in place of the recurrence; item vectors, scores and copy term are those above.
+
+
+def self_attention(theta: Tensors, network: SASNetwork, u: Tensor) -> Tensor:
+    """Let every step attend to itself and the steps before it, each head on its own part of the vectors: u (n, d) -> (n, d)."""
+    n, d = u.shape
+    q, k, v = ((u @ theta[name].T).view(n, network.heads, -1).transpose(0, 1) for name in ("Q", "K", "V"))  # (heads, n, d / heads)
+    e = q @ k.transpose(1, 2) / math.sqrt(d / network.heads)
+    later = torch.ones(n, n, dtype=torch.bool, device=u.device).triu(1)
+    a = torch.softmax(e.masked_fill(later, -math.inf), dim=2)
+    return (a @ v).transpose(0, 1).reshape(n, d) @ theta["O"].T
+
+
+def sas_block(theta: Tensors, network: SASNetwork, x: Tensor, dropout: Dropout = no_dropout) -> Tensor:
+    """Return the output of one block: attention, then FFN, each on the normalized input and added to it: x (n, d) -> (n, d)."""
+    x = x + dropout("hidden", self_attention(theta, network, layer_norm(x, theta["norm_1"])))
+    u = layer_norm(x, theta["norm_2"])
+    return x + dropout("hidden", gelu(u @ theta["A_1"].T + theta["a_1"]) @ theta["A_2"].T + theta["a_2"])
+
+
+def sas_outputs(theta: Tensors, network: SASNetwork, items: Tensor, dropout: Dropout = no_dropout) -> Tensor:
+    """Return the output o of every step of at most `length` events, whose positions count from the first of them: items (n,) -> (n, d)."""
+    assert len(items) <= network.length, (len(items), network.length)
+    x = dropout("input", item_rows(theta, network)[items] + theta["P"][: len(items)])
+    for prefix in network.prefixes:
+        x = sas_block(layer_of(theta, prefix), network, x, dropout)
+    x = dropout("output", x)
+    return layer_norm(x, theta["norm_out"]) if network.output_norm else x
+
+
+def sas_last(theta: Tensors, network: SASNetwork, items: Tensor) -> Tensor:
+    """Return the output after a whole history, of which the last `length` events are read: items (n,) -> (d,)."""
+    return sas_outputs(theta, network, items[-network.length :])[-1]

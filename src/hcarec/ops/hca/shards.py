@@ -57,9 +57,8 @@ def keys_of(seed: int | None, shard: int) -> Keys:
 
 
 def run_shards(
-    run_layers: Callable[[dict[str, Tensor], Any, Tensor, Any, Keys], Tensor],
+    run_layers: Callable[[dict[str, Tensor], Tensor, Any, Keys], Tensor],
     theta: dict[str, Tensor],
-    network: Any,
     x: Tensor,
     packings: Sequence[Any],
     seed: int | None,
@@ -70,14 +69,14 @@ def run_shards(
     A packing has `places` (P,), the places of its rows in the batch.
     """
     keep = torch.is_grad_enabled()
-    job = (run_layers, list(theta), network, packings, seed, threads, keep)
+    job = (run_layers, list(theta), packings, seed, threads, keep)
     return _Shards.apply(job, x, *theta.values())
 
 
 class _Shards(Function):
     @staticmethod
     def forward(ctx: Any, job: Any, x: Tensor, *values: Tensor) -> Tensor:
-        run_layers, names, network, packings, seed, threads, keep = job
+        run_layers, names, packings, seed, threads, keep = job
         parts = x.detach().split([len(packing.places) for packing in packings])
 
         def work(shard: int) -> tuple[list[Tensor], Tensor]:
@@ -86,7 +85,7 @@ class _Shards(Function):
             theta = dict(zip(names, leaves[1:], strict=True))
             with torch.set_grad_enabled(keep):
                 keys = keys_of(seed, shard)
-                return leaves, run_layers(theta, network, leaves[0], packings[shard], keys)
+                return leaves, run_layers(theta, leaves[0], packings[shard], keys)
 
         ctx.graphs = _map(work, len(packings), threads)
         ctx.threads = threads

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +16,8 @@ from torch.nn import Module, Parameter, ParameterDict
 from torch.nn.functional import embedding, layer_norm, normalize
 
 from hcarec.ops.hca.copying import copy_corrections
+from hcarec.ops.hca.dropping import Keys
+from hcarec.ops.hca.shards import cut, keys_of, run_shards
 from hcarec.ops.network.parameters import NetworkOptions
 
 Theta = Mapping[str, np.ndarray | Tensor]
@@ -27,10 +31,10 @@ def norm(v: Tensor, N: Tensor) -> Tensor:
     return torch.addcmul(N[1], layer_norm(v, v.shape[-1:], eps=1e-5), N[0])
 
 
-class ScoringNetwork(Module):
-    """A network's parameters, `tensors` by the names of `theta` with "_" for ".", and its scores.
+class SequenceNetwork(Module):
+    """A network over sequences of items; its parameters are `tensors`.
 
-    A subclass has `forward`: items (B, T), lengths (B,) -> outputs (B, T, d).
+    They go by the names of `theta` with "_" for ".". Networks differ in their layers.
     """
 
     def __init__(self, network: NetworkOptions, theta: Theta, threads: int = 1) -> None:
@@ -62,6 +66,47 @@ class ScoringNetwork(Module):
             Z = norm(Z, self.tensors["norm_item"])
         return normalize(Z, dim=1) if self.network.scores == "cosine" else Z
 
+    @abstractmethod
+    def pack(self, lengths: np.ndarray, rows: np.ndarray, T: int, device: Any) -> Any:
+        """Lay out some rows of a batch padded to T; what is returned has `places`, see `forward`.
+
+        lengths (B,), rows (any number of them, in any order).
+        """
+
+    @abstractmethod
+    def run_layers(
+        self, theta: Mapping[str, Tensor], x: Tensor, packing: Any, keys: Keys
+    ) -> Tensor:
+        """Return the outputs of the last layer: packed item vectors (P, d) -> (P, d).
+
+        Dropout takes its keys from `keys`; without them nothing is dropped.
+        """
+
+    def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
+        """Return the output of every step.
+
+        items (B, T) int64, padded at the right with any item, lengths (B,) -> o (B, T, d), zero at
+        padded steps.
+        """
+        d, shards = self.network.d, self._shards(lengths, items.shape[1])
+        places = torch.cat([packing.places for packing in shards])
+        x = self._rows(items.reshape(-1)[places])
+        seed = int(torch.randint(2**62, ())) if self.training else None  # of all dropout
+        theta = self._layers()
+        if len(shards) > 1:
+            y = run_shards(self.run_layers, theta, x, shards, seed, self.threads)
+        else:
+            y = self.run_layers(theta, x, shards[0], keys_of(seed, 0))
+        o = norm(y, self.tensors["norm_out"]) if self.network.output_norm else y
+        return o.new_zeros(items.numel(), d).index_copy(0, places, o).view(*items.shape, d)
+
+    def _shards(self, lengths: Tensor, T: int) -> list[Any]:
+        """Lay out a batch padded to T; in one shard unless it is on a CPU."""
+        sizes = lengths.cpu().numpy().astype(np.int64)
+        every = [np.arange(len(sizes))]
+        shards = cut(sizes) or every if lengths.device.type == "cpu" else every
+        return [self.pack(sizes, rows, T, lengths.device) for rows in shards]
+
     def queries(self, o: Tensor) -> Tensor:
         """Return what item vectors are multiplied with: outputs (P, d) -> (P, d)."""
         if self.network.scores == "cosine":
@@ -78,26 +123,17 @@ class ScoringNetwork(Module):
         """
         if not self.network.copy_window:
             return None
-        Z, n_items = self.rows(items.reshape(-1)), len(self.tensors["X"])
+        Z, n_items = self._rows(items.reshape(-1)), len(self.tensors["X"])
         query = o @ self.tensors["copy_Q"].t()
         bias, scale, rate = (self.tensors[f"copy_{name}"] for name in ("bias", "scale", "rate"))
         return copy_corrections(items, rows, steps, query, Z, bias, scale, rate, n_items)
 
-    def rows(self, items: Tensor) -> Tensor:
+    def _rows(self, items: Tensor) -> Tensor:
         """Return the vectors of items (n,) -> (n, d), not at unit length."""
         x = embedding(items, self.tensors["X"])
         return norm(x, self.tensors["norm_item"]) if self.network.item_norm else x
 
-    def outputs(self, y: Tensor, places: Tensor, shape: torch.Size) -> Tensor:
-        """Return the outputs of a batch of some shape (B, T): rows y (P, d) at flat places (P,).
-
-        Places without a row are zero: (B, T, d).
-        """
-        o = norm(y, self.tensors["norm_out"]) if self.network.output_norm else y
-        d = self.network.d
-        return o.new_zeros(shape.numel(), d).index_copy(0, places, o).view(*shape, d)
-
-    def layers(self) -> dict[str, Tensor]:
+    def _layers(self) -> dict[str, Tensor]:
         """Return the parameters of all layers by the names of `theta`."""
         return {name: value for name, value in self.named().items() if not name.startswith(OUTSIDE)}
 

@@ -22,7 +22,7 @@ So a position that training never reaches adds nothing.
 
 @dataclass(frozen=True, kw_only=True)
 class Network(NetworkOptions):
-    """What the network computes; `docs/network.md` has it in equations. There is a block at least."""
+    """What the network computes, at least one block; `docs/network.md` has it in equations."""
 
     length: int
     """Last events that are read."""

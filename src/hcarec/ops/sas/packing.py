@@ -1,0 +1,34 @@
+"""Where the events of a batch lie: rows without padding for products, padded ones for attention."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Some sequences of a batch (B, T), one after another, without padding: P rows."""
+
+    places: Tensor
+    """(P,) int64, the place of each row in the flat batch (B * T,)."""
+    steps: Tensor
+    """(P,) int64, the step of each row in its sequence."""
+    padded: Tensor
+    """(P,) int64, the place of each row among these sequences, padded to the longest of them."""
+    shape: tuple[int, int]
+    """How many sequences these are, and the longest."""
+
+
+def pack(lengths: np.ndarray, rows: np.ndarray, T: int, device: Any = "cpu") -> Packing:
+    """Lay out some rows of a batch padded to T: lengths (B,), rows (any number, in any order)."""
+    sizes = lengths[rows]
+    longest = int(sizes.max(initial=0))
+    number = np.repeat(np.arange(len(rows)), sizes)
+    steps = np.arange(len(number)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    found = (rows[number] * T + steps, steps, number * longest + steps)
+    return Packing(*(torch.from_numpy(one).to(device) for one in found), (len(rows), longest))
