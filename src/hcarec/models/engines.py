@@ -110,7 +110,7 @@ class OptionsEngine:
 
         self._theta, self._network, self._numba = theta, network, numba
         self._packed = numba.pack(theta, network)
-        self.item_vectors = self._packed.ranked
+        self.item_vectors = self._packed.items.ranked
 
     def encode(self, items: np.ndarray, offsets: np.ndarray, threads: int | None) -> Queries:
         """Return the last output of each history, and the copy term's corrections."""

@@ -43,7 +43,7 @@ def check_values(network: Network, lengths: list[int], seed: int) -> None:
             continue
         right = brute.run(theta, network, history)
         assert corrections.keys() == right.corrections.keys()
-        scores = packed.ranked.astype(float) @ query
+        scores = packed.items.ranked.astype(float) @ query
         for item, value in corrections.items():
             scores[item] += value
             assert value == pytest.approx(right.corrections[item], abs=3e-5)
@@ -90,7 +90,7 @@ def test_the_specification_agrees(network: Network) -> None:
     own = {name: torch.from_numpy(value).double() for name, value in theta.items()}
     history = torch.from_numpy(items).long()
     o = reference.network_outputs(own, network, history)
-    scores = engine.pack(theta, network).ranked.astype(float) @ query
+    scores = engine.pack(theta, network).items.ranked.astype(float) @ query
     for item, value in corrections.items():
         scores[item] += value
     right = reference.score_all(own, network, history, o)[-1].numpy()
@@ -110,19 +110,19 @@ def test_item_vectors_are_those_of_the_equations() -> None:
     network = Network(d=10, w_x=1, w_h=1, item_norm=True, scores="cosine")
     theta = brute.draw(network, N_ITEMS, 4)
     packed, Z = engine.pack(theta, network), brute.item_vectors(theta, network)
-    np.testing.assert_allclose(packed.Z, Z, atol=1e-6)
+    np.testing.assert_allclose(packed.items.Z, Z, atol=1e-6)
     np.testing.assert_allclose(
-        packed.ranked, Z / np.linalg.norm(Z, axis=1, keepdims=True), atol=1e-6
+        packed.items.ranked, Z / np.linalg.norm(Z, axis=1, keepdims=True), atol=1e-6
     )
     plain = Network(d=10, w_x=1, w_h=1)
-    assert engine.pack(theta, plain).Z is engine.pack(theta, plain).ranked
+    assert engine.pack(theta, plain).items.Z is engine.pack(theta, plain).items.ranked
 
 
 def test_a_vector_of_length_zero_has_no_direction() -> None:
     network = Network(d=4, w_x=1, w_h=1, scores="cosine")
     theta = brute.draw(network, N_ITEMS, 4)
     theta["X"][3] = 0
-    assert not engine.pack(theta, network).ranked[3].any()
+    assert not engine.pack(theta, network).items.ranked[3].any()
 
 
 def test_gelu_is_exact() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from hcarec.ops.hca import numba as engine
 from hcarec.ops.hca.parameters import Network
+from hcarec.ops.network import engine as shared
 
 
 @pytest.fixture(params=OPTIONS)
@@ -52,7 +53,7 @@ def test_bits_depend_neither_on_the_batch_nor_on_the_threads(
         found = user(engine.encode(packed, alone, np.array([0, len(alone)]), 1), 0)
         assert found[0].tobytes() == user(whole, i)[0].tobytes()
         assert found[1] == user(whole, i)[1]
-    monkeypatch.setattr(engine, "USERS", 2)
+    monkeypatch.setattr(shared, "USERS", 2)
     assert same(engine.encode(packed, items, offsets, 3), whole)
     monkeypatch.setattr(engine, "EVENTS", 7)
     states = engine.start(network, len(LENGTHS))

@@ -83,7 +83,8 @@ def test_names_and_shapes() -> None:
     }  # fmt: skip
     assert shapes(network, 5) == {
         "X": (5, 6), "P": (9, 6), **layer, **{f"2.{name}": shape for name, shape in layer.items()},
-        "temperature": (1,), "copy_Q": (6, 6), "copy_bias": (3,), "copy_scale": (1,), "copy_rate": (1,),
+        "temperature": (1,), "copy_Q": (6, 6), "copy_bias": (3,),
+        "copy_scale": (1,), "copy_rate": (1,),
     }  # fmt: skip
 
 

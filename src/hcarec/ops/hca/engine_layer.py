@@ -13,9 +13,7 @@ import math
 
 from numba.extending import register_jitable
 
-from hcarec.ops import layout as shared
 from hcarec.ops.activations import sigmoid, tanh
-from hcarec.ops.hca.gelu import gelu
 from hcarec.ops.hca.layout import (
     A_1,
     A_2,
@@ -36,68 +34,28 @@ from hcarec.ops.hca.layout import (
     V,
     W,
 )
-from hcarec.ops.simd import constant, load, scalar, spread, store, total
+from hcarec.ops.network.vectors import (
+    dot,
+    even,
+    feed_forward,
+    fill,
+    normalize,
+    padded,
+    softmax,
+    stride,
+)
+from hcarec.ops.simd import constant, load, scalar, store, total
 from hcarec.ops.tile import even_row, matmul, row
 
 # Fields of a record, D numbers each; Z, R and C hold first the gates' inputs, then the gates.
 # The FFN's inner vector follows them.
 X, Z, R, C, H, RH, CONTEXT, KEY, QUERY, O, FIELDS = range(11)
 
-even, padded, stride = map(register_jitable, (shared.even, shared.padded, shared.stride))
-
 
 @register_jitable(error_model="numpy")
 def record(s):
     """Return the length of the record of one event."""
     return stride(FIELDS * padded(s.d) + padded(s.f))
-
-
-@register_jitable(error_model="numpy")
-def dot(A, a, B, b, D):
-    """Return the product of two padded vectors."""
-    sums = constant(A, 0)
-    for k in range(0, D, 8):
-        sums = sums + load(A, a + k) * load(B, b + k)
-    return total(sums)
-
-
-@register_jitable(error_model="numpy")
-def fill(S, to, P, at, D):
-    """Copy a padded vector."""
-    for k in range(0, D, 8):
-        store(S, to + k, load(P, at + k))
-
-
-@register_jitable(error_model="numpy")
-def normalize(S, to, at, P, norm, mask, d, D):
-    """Write LN of the vector S[at:], scale and shift at P[norm:]; both places may be the same."""
-    sums, squares, size = constant(S, 0), constant(S, 0), scalar(S, d)
-    for k in range(0, D, 8):
-        sums = sums + load(S, at + k)
-    mean = spread(total(sums) / size)
-    for k in range(0, D, 8):
-        v = (load(S, at + k) - mean) * load(P, mask + k)
-        store(S, to + k, v)
-        squares = squares + v * v
-    factor = spread(scalar(S, 1) / math.sqrt(total(squares) / size + scalar(S, 1e-5)))
-    for k in range(0, D, 8):
-        v = load(S, to + k) * factor
-        store(S, to + k, v * load(P, norm + k) + load(P, norm + D + k))
-
-
-@register_jitable(error_model="numpy")
-def softmax(a, w, known, masked):
-    """Turn the scores a[w - known : w] into weights; the rows before them score 0 or are masked."""
-    zero = scalar(a, 0)
-    top = a[w - 1] if masked or known == w else max(a[w - 1], zero)
-    for j in range(w - known, w - 1):
-        top = max(top, a[j])
-    whole = zero if masked else scalar(a, w - known) * math.exp(zero - top)
-    for j in range(w - known, w):
-        a[j] = math.exp(a[j] - top)
-        whole += a[j]
-    for j in range(w - known, w):
-        a[j] /= whole
 
 
 @register_jitable(error_model="numpy")
@@ -192,22 +150,15 @@ def block(S, P, at, first, T, s):
 
     y = LN(x + h_o; norm_1); y = LN(y + A_2 gelu(A_1 y + a_1) + a_2; norm_2).
     """
-    D, LD, F_D = padded(s.d), record(s), padded(s.f)
-    inner, count = FIELDS * D, T - first + 1
+    D, LD, count = padded(s.d), record(s), T - first + 1
     for t in range(first, T + 1):
         x, o = t * LD + X * D, t * LD + O * D
         for k in range(0, D, 8):
             store(S, o + k, load(S, x + k) + load(S, o + k))
         normalize(S, o, o, P, at[NORM_1], s.mask, s.d, D)
-        fill(S, t * LD + inner, P, at[BIAS_1], F_D)
         fill(S, x, P, at[BIAS_2], D)
-    to, of, L = first * LD + inner, first * LD + O * D, stride(F_D)
-    matmul(S, to, LD, S, of, LD, 1, P, at[A_1], L, count, F_D, even(s.d), True)
-    for t in range(first, T + 1):
-        for k in range(t * LD + inner, t * LD + inner + F_D, 8):
-            store(S, k, gelu(load(S, k)))
-    y, L = first * LD + X * D, stride(D)
-    matmul(S, y, LD, S, to, LD, 1, P, at[A_2], L, count, D, even(s.f), True)
+    y, of, inner = first * LD + X * D, first * LD + O * D, first * LD + FIELDS * D
+    feed_forward(S, y, of, inner, LD, count, P, at[A_1], at[BIAS_1], at[A_2], s.d, s.f)
     for t in range(first, T + 1):
         x, o = t * LD + X * D, t * LD + O * D
         for k in range(0, D, 8):
