@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from hcarec import BPR, GRU, HCAGRU, ItemKNN, Markov, Pop, Random, Sequences, synthetic
+from hcarec import BPR, GRU, HCAGRU, ItemKNN, Markov, Pop, Random, SASRec, Sequences, synthetic
 from hcarec.models import Model
 from hcarec.serve.service import Service, ServiceOptions
 from hcarec.serve.stores.sqlite import SqliteStore
@@ -35,6 +35,7 @@ def models() -> dict[str, Model]:
         "random": Random(d=6),
         "markov": Markov(),
         "item-knn": ItemKNN(neighbors=12, history=4),
+        "sasrec": SASRec(d=6, length=8, copy_window=3, batch_size=16, warmup=5),
     }
     return {name: model.fit(data(), epochs=2, seed=number) for number, (name, model) in enumerate(made.items())}
 

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hcarec import BPR, GRU, HCAGRU, ItemKNN, Markov, Pop, Random, Sequences, load, synthetic
+from hcarec import BPR, GRU, HCAGRU, ItemKNN, Markov, Pop, Random, SASRec, Sequences, load, synthetic
 from hcarec.errors import ConfigError, DataError, ModelError
 from hcarec.models import Model, make
 from hcarec.models.hca_gru import HCAGRUOptions
+from hcarec.models.sasrec import SASRecOptions
 from hcarec.ops import cpu_kernels
 from hcarec.topk import Queries
 
@@ -29,11 +30,17 @@ KINDS: dict[str, Callable[[], Model]] = {
     "both": lambda: HCAGRU(d=D, window_x=4, window_h=3),
     "mini-batches": lambda: GRU(d=D, trainer="minibatch", batch_size=16, warmup=5, learning_rate=0.02),
     "options": lambda: HCAGRU(**OPTIONS),
+    "sasrec": lambda: SASRec(d=D, batch_size=16, warmup=5, learning_rate=0.02),
+    "sasrec-options": lambda: SASRec(**SAS_OPTIONS),
 }
 OPTIONS: HCAGRUOptions = {
     "trainer": "minibatch", "batch_size": 16, "warmup": 5, "learning_rate": 0.01, "d": D, "window_x": 4, "window_h": 3, "blocks": 2,
     "padding": "masked", "fusion": "residual", "attention_h": "dot", "item_norm": True, "output_norm": True, "scores": "cosine",
     "copy_window": 6, "input_dropout": 0.1, "hidden_dropout": 0.1, "output_dropout": 0.1,
+}  # fmt: skip
+SAS_OPTIONS: SASRecOptions = {
+    "batch_size": 16, "warmup": 5, "learning_rate": 0.02, "d": 12, "heads": 3, "blocks": 3, "ffn": 2, "item_norm": True, "output_norm": False,
+    "scores": "cosine", "copy_window": 6, "output_dropout": 0.1, "length": 7,
 }  # fmt: skip
 COUNTING = ["pop", "markov", "item-knn"]
 LEARNING = [name for name in KINDS if name not in ("random", *COUNTING)]
@@ -139,6 +146,8 @@ def test_tensors_have_the_names_and_shapes_of_the_contract(trained: Trained, dat
     x_level = {"V": (3, d, d), "Q_x": (d, d), "r_x": (d,)}
     h_level = {"Q_h": (d, d), "r_h": (d,), "E": (d, d), "F": (d, d)}
     gru = {"X": (n, d), "U": (3, d, d), "W": (3, d, d), "b": (3, d)}
+    norms: dict[str, tuple[int, ...]] = {"norm_1": (2, d), "norm_2": (2, d)}
+    block = dict.fromkeys("QKVO", (d, d)) | norms | {"A_1": (4 * d, d), "a_1": (4 * d,), "A_2": (d, 4 * d), "a_2": (d,)}
     expected = {
         "random": {"X": (n, d)},
         "pop": {"X": (n, 1)},
@@ -150,6 +159,7 @@ def test_tensors_have_the_names_and_shapes_of_the_contract(trained: Trained, dat
         "h-only": gru | h_level,
         "both": gru | x_level | h_level,
         "mini-batches": gru,
+        "sasrec": {"X": (n, d), "P": (200, d)} | block | {f"2.{name}": shape for name, shape in block.items()} | {"norm_out": (2, d)},
     }
     for name in expected:
         found = trained[name]
@@ -397,7 +407,7 @@ def test_messages_name_the_models_that_can(data: Sequences, monkeypatch: pytest.
 
     monkeypatch.setitem(MODELS, "chain", Chain)
     model, item = Pop().fit(data), data.item_ids[0]
-    with pytest.raises(ConfigError, match=r"which items are alike: use markov, item-knn, bpr, gru, hca-gru or chain$"):
+    with pytest.raises(ConfigError, match=r"which items are alike: use markov, item-knn, bpr, gru, hca-gru, sasrec or chain$"):
         model.similar_items(item)
-    with pytest.raises(ConfigError, match=r"explain a model markov, item-knn, gru, hca-gru or chain$"):
+    with pytest.raises(ConfigError, match=r"explain a model markov, item-knn, gru, hca-gru, sasrec or chain$"):
         explain(model, [item])

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hcarec import BPR, HCAGRU, load, recommend, synthetic, train
+from hcarec import BPR, HCAGRU, SASRec, load, recommend, synthetic, train
 from hcarec.models import Model
 from http_server import Running
 from load_clients import Connection
@@ -28,13 +28,14 @@ Command = Callable[..., tuple[int, str, str]]
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made, data = tmp_path_factory.mktemp("models"), synthetic(users=80, items=600, mean_length=10)
     HCAGRU(d=10, window_x=3, window_h=2).fit(data, epochs=1, seed=1).save(made / "hca-gru")
+    SASRec(d=10, length=6, scores="cosine", copy_window=4, warmup=5).fit(data, epochs=1, seed=1).save(made / "sasrec")
     BPR(d=10).fit(data, epochs=1, seed=2).save(made / "bpr")
     for name in ("markov", "item-knn"):  # whose own rule is to hide seen items
         train(data, made / name, model=name, hide_seen=True, compare=False)
     return made
 
 
-@pytest.fixture(scope="module", params=["hca-gru", "bpr", "markov", "item-knn"])
+@pytest.fixture(scope="module", params=["hca-gru", "sasrec", "bpr", "markov", "item-knn"])
 def served(request: pytest.FixtureRequest, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Model, Running]]:
     path = folder / request.param
     with Running(path, tmp_path_factory.mktemp("store") / "store.sqlite", gather_ms=10, max_wait_s=60) as running:

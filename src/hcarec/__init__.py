@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hcarec.errors import HcarecError
     from hcarec.evaluation import evaluate
     from hcarec.explanation import explain
-    from hcarec.models import BPR, GRU, HCAGRU, ItemKNN, Markov, Pop, Random, load
+    from hcarec.models import BPR, GRU, HCAGRU, ItemKNN, Markov, Pop, Random, SASRec, load
     from hcarec.recommendation import recommend
     from hcarec.sequences import Sequences
     from hcarec.training import train
@@ -36,6 +36,7 @@ _HOME = {
     "Pop": "hcarec.models",
     "Random": "hcarec.models",
     "ReadOptions": "hcarec.config",
+    "SASRec": "hcarec.models",
     "Sequences": "hcarec.sequences",
     "compare": "hcarec.comparison",
     "evaluate": "hcarec.evaluation",
@@ -60,6 +61,7 @@ __all__ = [
     "Pop",
     "Random",
     "ReadOptions",
+    "SASRec",
     "Sequences",
     "compare",
     "evaluate",

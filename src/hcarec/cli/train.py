@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def train(
     data: Annotated[Path, Argument(metavar="DATA", help="Folder made by 'hcarec prepare'.")],
     out: Annotated[Path, Option("--out", "-o", metavar="MODEL", help="Folder to write the model to.")],
-    model: Annotated[str | None, Option(help="random, pop, markov, item-knn, bpr, gru or hca-gru. By default hca-gru, or that of --config.")] = None,
+    model: Annotated[str | None, Option(help="random, pop, markov, item-knn, bpr, gru, hca-gru or sasrec. By default hca-gru, or that of --config.")] = None,
     window_x: Annotated[int | None, Option(help="Inputs that hca-gru's attention on the input looks at; 1 turns it off. By default 5.")] = None,
     window_h: Annotated[int | None, Option(help="Hidden states that its attention on the hidden state looks at; 1 turns it off. By default 5.")] = None,
     preset: Annotated[str | None, Option(help="The recipe: a named set of settings. By default paper, the paper's.")] = None,

@@ -36,6 +36,7 @@ class Look(NamedTuple):
 
 _BASELINES = {
     "GRU": Look(GREY, "X", (0, (2, 1.5))),
+    "SASRec": Look("#7A6FB0", "D", (0, (4, 1.5))),
     "BPR": Look("#B5568A", "v", (0, (1, 1.5))),
     "Markov": Look("#4F7F6B", "^", (0, (3, 1.5))),
     "ItemKNN": Look("#4F7F6B", "<", (0, (1, 1))),

@@ -16,6 +16,7 @@ from hcarec.models.item_knn import ItemKNN, ItemKNNOptions
 from hcarec.models.markov import Markov, MarkovOptions
 from hcarec.models.pop import Pop
 from hcarec.models.random import Random
+from hcarec.models.sasrec import SASRec, SASRecOptions
 from hcarec.settings import check_known
 
 __all__ = [
@@ -30,19 +31,20 @@ __all__ = [
     "Options",
     "Pop",
     "Random",
+    "SASRec",
     "load",
     "make",
     "read_config",
     "stored_settings",
 ]
 
-MODELS: dict[str, type[Model]] = {kind.name: kind for kind in (Random, Pop, Markov, ItemKNN, BPR, GRU, HCAGRU)}
+MODELS: dict[str, type[Model]] = {kind.name: kind for kind in (Random, Pop, Markov, ItemKNN, BPR, GRU, HCAGRU, SASRec)}
 """The models by their names."""
 SCHEMA_1 = ("window_x", "window_h", "d", "learning_rate", "l2", "epochs", "preset")
 """What a folder of schema 1 lists for every model, whether it has such a setting or not."""
 
 
-class Options(HCAGRUOptions, MarkovOptions, ItemKNNOptions, total=False):
+class Options(HCAGRUOptions, SASRecOptions, MarkovOptions, ItemKNNOptions, total=False):
     """What any model may be made with, for type checkers; a model refuses the settings that it does not have."""
 
 

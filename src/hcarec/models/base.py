@@ -90,14 +90,14 @@ class Model(ABC):
         raise ConfigError(f"{self.config.title} does not learn one user at a time")
 
     def differentiable(self, threads: int) -> Any:
-        """Return what torch trains by mini-batches on so many threads, see `hcarec.ops.hca.torch.HCANetwork`."""
+        """Return what torch trains by mini-batches on so many threads, see `hcarec.ops.network.torch.SequenceNetwork`."""
         raise ConfigError(f"{self.config.title} is not trained by mini-batches")
 
     def warm_training(self) -> None:  # noqa: B027 - most models have nothing to do
         """Compile what `train_users` needs, or load it compiled."""
 
     def operations_per_event(self, n_items: int, n_users: int) -> float:
-        """Return the arithmetic operations that `train_users` needs for an event, about; 0 for a model that counts."""
+        """Return the arithmetic operations that learning from an event needs, about, forward and backward; 0 for a model that counts."""
         return 0.0
 
     def counting_cost(self, part: Part, n_items: int) -> Cost:

@@ -58,6 +58,8 @@ def resolve(model: str, network: type[NetworkSettings], trainers: tuple[str, ...
     chosen = {**PRESETS[preset], **given}
     trainer: type[TrainerSettings] | None = None
     if trainers:
+        if "trainer" not in given and chosen["trainer"] not in trainers:  # a preset of other models
+            chosen["trainer"] = trainers[0]
         check_known("trainer", chosen["trainer"], tuple(TRAINERS))
         if chosen["trainer"] not in trainers:
             raise ConfigError(f"trainer '{chosen['trainer']}' cannot train {model}: give {' or '.join(trainers)}")

@@ -1,7 +1,6 @@
-"""What runs a network when it recommends: the paper's engine, or the one that knows today's options.
+"""What runs a network when it recommends: the paper's engine, the one that knows today's options, or that of SASRec.
 
-Both take each user by itself, one event after the other, so that the bits do not depend on who else
-is there; the paper's networks keep theirs.
+All take each user by itself, so that the bits do not depend on who else is there; the paper's networks keep theirs.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from hcarec.ops import layout
-from hcarec.ops.hca import state
 from hcarec.ops.hca.parameters import Network
 from hcarec.ops.parameters import State, Theta
+from hcarec.ops.sas import parameters as sas
 from hcarec.topk import Queries
 
 
@@ -40,8 +39,15 @@ class Engine(Protocol):
 
 
 def engine(theta: Theta, network: Network) -> Engine:
-    """Return what runs a network."""
+    """Return what runs HCA-GRU."""
     return PaperEngine(theta, network) if network.is_paper else OptionsEngine(theta, network)
+
+
+def sas_engine(theta: Theta, network: sas.Network) -> Engine:
+    """Return what runs SASRec."""
+    from hcarec.ops.sas import numba
+
+    return KernelEngine(theta, network, numba)
 
 
 class PaperEngine:
@@ -102,40 +108,51 @@ class PaperEngine:
         return attention(self._theta, items, *self._windows, last=last)
 
 
-class OptionsEngine:
-    """The engine of networks with today's options, `hcarec.ops.hca.numba`."""
+class KernelEngine:
+    """An engine by the functions of a module, `hcarec.ops.hca.numba` or `hcarec.ops.sas.numba`."""
+
+    def __init__(self, theta: Theta, network: Any, kernels: Any) -> None:
+        self._theta, self._network, self._kernels = theta, network, kernels
+        self._packed = kernels.pack(theta, network)
+        self.item_vectors: np.ndarray = self._packed.items.ranked
+
+    def encode(self, items: np.ndarray, offsets: np.ndarray, threads: int | None) -> Queries:
+        """Return the last output of each history, and the copy term's corrections."""
+        return Queries(*self._kernels.encode(self._packed, items, offsets, threads))
+
+    @property
+    def state_dtype(self) -> np.dtype[Any]:
+        """Return what the network keeps of a user, and the last output."""
+        return self._kernels.state_dtype(self._network)
+
+    def start(self, n: int) -> np.ndarray:
+        """Return states before the first event."""
+        return self._kernels.start(self._network, n)
+
+    def advance(self, states: np.ndarray, items: np.ndarray, offsets: np.ndarray) -> None:
+        """Run the network from each state on."""
+        self._kernels.advance(self._packed, states, items, offsets)
+
+    def queries(self, states: np.ndarray) -> Queries:
+        """Return the outputs of the states, and the copy term's corrections."""
+        return Queries(*self._kernels.queries(self._packed, states))
+
+    def usable(self, states: np.ndarray) -> np.ndarray:
+        """Say which states hold finite numbers and known items."""
+        return self._kernels.usable(self._network, states, len(self.item_vectors))
+
+    def attention(self, items: np.ndarray, last: int) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """Return no weights: the network has no windows."""
+        return None, None
+
+
+class OptionsEngine(KernelEngine):
+    """The engine of HCA-GRU with today's options."""
 
     def __init__(self, theta: Theta, network: Network) -> None:
         from hcarec.ops.hca import numba
 
-        self._theta, self._network, self._numba = theta, network, numba
-        self._packed = numba.pack(theta, network)
-        self.item_vectors = self._packed.items.ranked
-
-    def encode(self, items: np.ndarray, offsets: np.ndarray, threads: int | None) -> Queries:
-        """Return the last output of each history, and the copy term's corrections."""
-        return Queries(*self._numba.encode(self._packed, items, offsets, threads))
-
-    @property
-    def state_dtype(self) -> np.dtype[Any]:
-        """Return the last items, hidden states and inputs of every layer, and the last output."""
-        return state.state_dtype(self._network)
-
-    def start(self, n: int) -> np.ndarray:
-        """Return states before the first event."""
-        return state.start(self._network, n)
-
-    def advance(self, states: np.ndarray, items: np.ndarray, offsets: np.ndarray) -> None:
-        """Run the network from each state on."""
-        self._numba.advance(self._packed, states, items, offsets)
-
-    def queries(self, states: np.ndarray) -> Queries:
-        """Return the outputs of the states, and the copy term's corrections."""
-        return Queries(*self._numba.queries(self._packed, states))
-
-    def usable(self, states: np.ndarray) -> np.ndarray:
-        """Say which states hold finite numbers and known items."""
-        return state.usable(self._network, states, len(self.item_vectors))
+        super().__init__(theta, network, numba)
 
     def attention(self, items: np.ndarray, last: int) -> tuple[np.ndarray | None, np.ndarray | None]:
         """Return a_x and a_h of the last layer's last steps."""

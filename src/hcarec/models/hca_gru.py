@@ -9,12 +9,11 @@ from typing import Any, Unpack
 import numpy as np
 
 from hcarec.errors import ConfigError
-from hcarec.models.base import Model
 from hcarec.models.engines import Engine, engine
+from hcarec.models.network import NetworkModel
 from hcarec.ops.hca import parameters
 from hcarec.ops.parameters import Trained
 from hcarec.settings import MinibatchOptions, NetworkSettings, UserSGDOptions, UserSGDSettings, choice, flag, number, whole
-from hcarec.topk import Queries
 
 PAPER = ("window_x", "window_h", "d")
 """The settings of the paper's network."""
@@ -89,7 +88,7 @@ class HCAGRUOptions(UserSGDOptions, MinibatchOptions, total=False):
     initial: str
 
 
-class HCAGRU(Model):
+class HCAGRU(NetworkModel):
     """The paper's network; `window_x` or `window_h` of 1 turns that level off."""
 
     name = "hca-gru"
@@ -161,58 +160,11 @@ class HCAGRU(Model):
 
         return HCANetwork(self.network, self.theta, threads)
 
-    def parameters_changed(self) -> None:
-        super().parameters_changed()
-        self._engine = None
-
-    _engine: Engine | None = None
-
-    @property
-    def engine(self) -> Engine:
-        """What runs the network with the parameters as they are."""
-        if self._engine is None:
-            self._engine = engine(self.theta, self.network)
-        return self._engine
-
-    # -- what a history means ------------------------------------------------------------------------------------
-
-    @property
-    def item_vectors(self) -> np.ndarray:
-        """The vectors that scores are products with."""
-        return self.engine.item_vectors
-
-    def encode(self, items: np.ndarray, offsets: np.ndarray, users: np.ndarray | None = None, threads: int | None = None) -> Queries:
-        """Run the network over each history."""
-        return self.engine.encode(items, offsets, threads)
-
-    def attention(self, items: np.ndarray, last: int) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """Return a_x and a_h of the last steps, oldest first."""
-        return self.engine.attention(items, last)
+    def make_engine(self) -> Engine:
+        """Make the paper's engine, or the one that knows today's options."""
+        return engine(self.theta, self.network)
 
     @property
     def explained_events(self) -> int:
         """Return the events that the windows reach over."""
         return max(EXPLAINED, sum(self.windows) - 1)
-
-    # -- one event at a time -------------------------------------------------------------------------------------
-
-    @property
-    def state_dtype(self) -> np.dtype[Any]:
-        """Return what one more event needs: the last items, hidden states and inputs, and the last output."""
-        return self.engine.state_dtype
-
-    def start(self, n: int = 1) -> np.ndarray:
-        """Return states before the first event."""
-        return self.engine.start(n)
-
-    def advance(self, states: np.ndarray, items: np.ndarray, offsets: np.ndarray) -> None:
-        """Run the network from each state on."""
-        self.engine.advance(states, items, offsets)
-
-    def queries(self, states: np.ndarray) -> Queries:
-        """Return what the states are ranked by."""
-        return self.engine.queries(states)
-
-    def usable(self, states: np.ndarray) -> np.ndarray:
-        """Say which states the network can go on from."""
-        return self.engine.usable(states)

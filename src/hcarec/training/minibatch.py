@@ -219,7 +219,6 @@ class Minibatch(Trainer):
         assert isinstance(settings, MinibatchSettings)
         shapes = model.shapes(n_items, len(part))
         d, targets = shapes["X"][1], int(np.maximum(part.lengths - 1, 0).sum())
-        dense = sum(math.prod(shape) for name, shape in shapes.items() if name != "X")
         read = targets
         if settings.batches != "sequences":
             longest = np.minimum(part.lengths, settings.length).astype(np.float64)
@@ -227,7 +226,8 @@ class Minibatch(Trainer):
             read = int((longest * np.maximum(part.lengths - 1, 0)).sum() / 2 / shared) + targets
         scored = n_items if settings.loss in ("auto", "cross-entropy") else settings.negatives
         steps = targets / max(1, settings.batch_size)
-        seconds = read * 6.0 * dense / NETWORK + targets * 8.0 * scored * d / LOSS
+        network = model.operations_per_event(n_items, len(part))
+        seconds = read * network / NETWORK + targets * 8.0 * scored * d / LOSS
         if settings.batches == "sequences":
             steps = len(part) / settings.batch_size
         seconds += steps * 30.0 * sum(map(math.prod, shapes.values())) / OPTIMIZER

@@ -55,6 +55,6 @@ def _attend(own: Tensors, network: Network, u: Tensor, packing: Packing) -> Tens
     # matrix of weights add up gradients in any order, so that a run would not repeat its bits.
     exact = nullcontext() if u.device.type == "cpu" else sdpa_kernel(SDPBackend.MATH)
     with exact:
-        found = scaled_dot_product_attention(*map(split, "QKV"), is_causal=True)
+        found = scaled_dot_product_attention(split("Q"), split("K"), split("V"), is_causal=True)
     rows = found.transpose(1, 2).reshape(n * longest, network.d)
     return rows.index_select(0, packing.padded) @ own["O"].t()

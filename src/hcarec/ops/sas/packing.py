@@ -30,5 +30,8 @@ def pack(lengths: np.ndarray, rows: np.ndarray, T: int, device: Any = "cpu") -> 
     longest = int(sizes.max(initial=0))
     number = np.repeat(np.arange(len(rows)), sizes)
     steps = np.arange(len(number)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    found = (rows[number] * T + steps, steps, number * longest + steps)
-    return Packing(*(torch.from_numpy(one).to(device) for one in found), (len(rows), longest))
+    places, steps, padded = (
+        torch.from_numpy(one).to(device)
+        for one in (rows[number] * T + steps, steps, number * longest + steps)
+    )
+    return Packing(places, steps, padded, (len(rows), longest))
