@@ -47,6 +47,16 @@ WINNER: dict[str, Any] = {
 }
 
 
+SASREC: dict[str, Any] = {
+    "model": "sasrec",
+    "length": 10,
+    "scores": "cosine",
+    "item_norm": True,
+    "copy_window": 5,
+    "output_dropout": 0.1,
+}
+
+
 @pytest.fixture(scope="module")
 def data() -> Sequences:
     return synthetic(users=300, items=60, mean_length=15, interest=0.9, taste=0.05, seed=4)
@@ -93,6 +103,26 @@ def test_the_options_learn_too(data: Sequences) -> None:
     assert ndcg(data, model="hca-gru", d=16, epochs=30, patience=0, **WINNER) > 1.5 * popular
 
 
+@pytest.mark.parametrize("batches", ["sequences", "prefixes", "positions"])
+def test_sasrec_learns_what_follows(batches: str, data: Sequences) -> None:
+    """With `length` below that of many sequences, which are cut into pieces."""
+    popular = train(data, model="pop", compare=False).about["metrics"]["ndcg@10"]
+    epochs = 12 if batches == "prefixes" else 30
+    settings = {"d": 16, "epochs": epochs, "batches": batches, "patience": 0}
+    assert ndcg(data, model="sasrec", length=10, **settings) > 1.5 * popular
+    assert ndcg(data, **SASREC, **settings) > 1.5 * popular
+
+
+def test_threads_change_no_bit_of_sasrec(data: Sequences, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hcarec.ops.hca import shards
+
+    monkeypatch.setattr(shards, "FEWEST", 40)  # several shards in a batch
+    one, two = (
+        train(data, epochs=2, **{**QUICK, **SASREC, "threads": threads}) for threads in (1, 3)
+    )
+    assert all((one.theta[name] == two.theta[name]).all() for name in one.theta)
+
+
 def test_the_same_seed_gives_the_same_bits(data: Sequences) -> None:
     one, two, other = (
         train(data, model="hca-gru", epochs=2, seed=seed, **QUICK, **WINNER) for seed in (1, 1, 2)
@@ -126,9 +156,12 @@ train(Sequences.open(sys.argv[1]), sys.argv[2], seed=7, checkpoint_seconds=0,
 """
 
 
-def kill_and_resume(data: Path, folder: Path, kills: int, seed: int) -> None:
+NETWORKS: dict[str, dict[str, Any]] = {"hca-gru": {**WINNER, "model": "hca-gru"}, "sasrec": SASREC}
+
+
+def kill_and_resume(data: Path, folder: Path, kills: int, seed: int, network: str) -> None:
     """Kill training at random moments and resume until it ends: bit for bit the same."""
-    settings = {**QUICK, **WINNER, "model": "hca-gru", "epochs": 4, "schedule": "cosine"}
+    settings = {**QUICK, **NETWORKS[network], "epochs": 4, "schedule": "cosine"}
     program = [sys.executable, "-c", KILLED, str(data)]
     given = json.dumps(settings)
     whole = subprocess.run([*program, str(folder / "whole"), given], capture_output=True, text=True)
@@ -156,15 +189,19 @@ def kill_and_resume(data: Path, folder: Path, kills: int, seed: int) -> None:
     assert whole_bits == cut_bits
 
 
-def test_killed_and_resumed_equals_uninterrupted(stored: Path, tmp_path: Path) -> None:
-    kill_and_resume(stored, tmp_path, kills=3, seed=1)
+@pytest.mark.parametrize("network", NETWORKS)
+def test_killed_and_resumed_equals_uninterrupted(
+    network: str, stored: Path, tmp_path: Path
+) -> None:
+    kill_and_resume(stored, tmp_path, 3, 1, network)
 
 
 @pytest.mark.soak
-def test_thirty_kills(stored: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("network", NETWORKS)
+def test_thirty_kills(network: str, stored: Path, tmp_path: Path) -> None:
     for seed in range(10):
         (tmp_path / str(seed)).mkdir()
-        kill_and_resume(stored, tmp_path / str(seed), kills=3, seed=seed)
+        kill_and_resume(stored, tmp_path / str(seed), 3, seed, network)
 
 
 def test_a_finished_run_goes_on_unless_its_schedule_has_ended(
@@ -207,11 +244,35 @@ def test_the_paper_trainer_trains_the_paper_network_alone(
             {"model": "gru", "input_dropout": 1.5},
             "input_dropout is 1.5: give a number from 0 to 0.99",
         ),
+        *(
+            ({"model": "sasrec", name: 3}, f"there is no setting '{name}' of sasrec")
+            for name in ("window_x", "fusion", "padding", "attention_h", "l2")
+        ),
+        ({"model": "sasrec", "d": 9, "heads": 2}, "d is 9, which 2 heads cannot share evenly"),
+        ({"model": "sasrec", "blocks": 0}, "blocks is 0: give a whole number of at least 1"),
+        (
+            {"model": "sasrec", "length": 5, "copy_window": 6},
+            "copy_window is 6, but sasrec reads the last 5 events: give at most its length",
+        ),
     ],
 )
 def test_settings_that_do_not_apply(settings: dict[str, Any], says: str, data: Sequences) -> None:
     with pytest.raises(ConfigError, match=says):
         train(data, trainer="minibatch", **settings)
+
+
+def test_sasrec_is_trained_by_mini_batches_alone(
+    stored: Path, tmp_path: Path, command: Command
+) -> None:
+    small = ("--epochs", "1", "--set", "d=8", "--set", "length=10")
+    out = tmp_path / "m"
+    code, _, error = command("train", stored, "-o", out, "--model", "sasrec", *small)
+    assert code == 0, error
+    assert hcarec.load(out).config.as_dict()["trainer"] == "minibatch"
+    wrong = ("--trainer", "user-sgd")
+    code, _, error = command("train", stored, "-o", out, "--model", "sasrec", *small, *wrong)
+    assert code == 2 and error.count("\n") == 1
+    assert "trainer 'user-sgd' cannot train sasrec: give minibatch" in error
 
 
 def test_a_device_that_is_missing(data: Sequences) -> None:
