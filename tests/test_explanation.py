@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from hcarec import BPR, GRU, HCAGRU, Pop, Random, Sequences, synthetic
+from hcarec import BPR, GRU, HCAGRU, Pop, Random, SASRec, Sequences, synthetic
 from hcarec.cli.explain_view import render
 from hcarec.errors import ConfigError, DataError
 from hcarec.ids import Ids
@@ -188,6 +188,21 @@ def test_models_without_attention(data: Sequences) -> None:
     for model in (Pop(), Random(d=4), BPR(d=4)):
         with pytest.raises(ConfigError, match=f"{model.config.title} has no attention"):
             verbs.explain(model.fit(data, epochs=1), [data.item_ids[0]])
+
+
+def test_sasrec_is_explained_by_what_leaving_out_does(data: Sequences) -> None:
+    """Its last twenty events, or all that it reads; one that has moved out of reach has no effect."""
+    model = SASRec(d=8, length=6, batch_size=16, warmup=5, learning_rate=0.01).fit(data, epochs=3)
+    past = [data.item_ids[item] for item in (3, 7, 1, 9, 4, 2, 8, 5)]
+    found = verbs.explain(model, past)
+    assert found.a_x is None and found.a_h is None and found.agreement is None
+    assert [event.item for event in found.events] == past[-6:] and not model.has_attention
+    for place, event in enumerate(found.events):
+        rest = past[: 2 + place] + past[3 + place :]
+        score = verbs.explain(model, rest, found.recommended.item).recommended.score
+        assert event.weight is None and event.effect == pytest.approx(found.recommended.score - score, abs=1e-5)
+    assert model.recommend(past, 5) == model.recommend(past[-6:], 5)
+    assert SASRec().explained_events == 20
 
 
 def test_histories_and_items_that_are_not_there(models: dict[tuple[int, int], HCAGRU], data: Sequences) -> None:

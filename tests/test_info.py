@@ -67,17 +67,18 @@ def test_json(folder: Path, data: Sequences, command: Command) -> None:
     assert {file["state"] for file in found["files"].values()} == {"intact"}
 
 
-@pytest.mark.parametrize("model", ["random", "pop", "bpr", "gru"])
+@pytest.mark.parametrize("model", ["random", "pop", "bpr", "gru", "sasrec"])
 @pytest.mark.parametrize("split", ["ratio", "none"])
 def test_other_models(data: Sequences, model: str, split: str, command: Command, tmp_path: Path) -> None:
-    settings = {"d": 6, "epochs": 1} if model in ("bpr", "gru") else {"d": 6} if model == "random" else {}
+    settings = {"d": 6, "epochs": 1} if model in ("bpr", "gru", "sasrec") else {"d": 6} if model == "random" else {}
     train(data, tmp_path / "model", model=model, split=split, **settings)
     code, out, _ = command("info", tmp_path / "model")
     assert code == 0
     said = words(out)
     assert ("nothing is left to test on" in said) == (split == "none")
-    assert ("selection" in said) == (model in ("bpr", "gru"))
+    assert ("selection" in said) == (model in ("bpr", "gru", "sasrec"))
     assert ("window_x" in said) == (model == "gru")
+    assert ("heads" in said) == (model == "sasrec")
     assert ("vectors of 60 users" in said) == (model == "bpr")
 
 

@@ -53,8 +53,8 @@ def test_either_level_alone_helps_where_the_deciding_item_lies_back(level: dict[
 def test_self_attention_finds_the_deciding_item_wherever_it_lies() -> None:
     """SASRec, whose last events are all within reach, beats a plain GRU where the item three steps back decides."""
     knobs = {"users": 1500, "items": 300, "mean_length": 30, "interest": 0.7, "taste": 0.2, "lag": 3, "repeats": 0.0}
-    settings = {"model": "sasrec", "d": 32, "length": 50, "batch_size": 64, "learning_rate": 0.003, "epochs": 20}
-    assert ndcg(knobs, settings, 1) > 1.3 * ndcg(knobs, CONTENDERS[3], 1)
+    settings = {"model": "sasrec", "d": 32, "length": 50, "batch_size": 64, "learning_rate": 0.003, "epochs": 25}
+    assert ndcg(knobs, settings, 1) > 2.5 * ndcg(knobs, CONTENDERS[3], 1)
 
 
 def test_a_recurrent_network_finds_what_follows_the_last_item() -> None:

@@ -71,6 +71,24 @@ print(json.dumps([codes, sorted(attempts), "torch" in sys.modules]))
     assert "ndcg@20" in json.loads((tmp_path / "result.json").read_text())
 
 
+def test_a_model_that_torch_has_trained_is_used_without_it(tmp_path: Path) -> None:
+    from hcarec import SASRec, synthetic
+
+    data = synthetic(users=60, items=50, mean_length=12)
+    data.save(tmp_path / "data")
+    SASRec(d=8, length=8, copy_window=4, scores="cosine").fit(data, epochs=1).save(tmp_path / "model")
+    code = """
+codes = [
+    hcarec("recommend", "model", "--user", "u01", "--data", "data"),
+    hcarec("explain", "model", "--user", "u01", "--data", "data"),
+    hcarec("evaluate", "model", "data", "--split", "leave-one-out"),
+]
+print(json.dumps([codes, sorted(attempts), "torch" in sys.modules]))
+"""
+    found, said = run(code, tmp_path)
+    assert found == [[0] * 3, [], False], said
+
+
 @pytest.mark.parametrize("attempt", ["import hcarec.ops.reference", "hcarec.extras.require('torch', 'a test', extra='torch')"])
 def test_an_attempt_fails_and_is_noticed(tmp_path: Path, attempt: str) -> None:
     code = f"""
