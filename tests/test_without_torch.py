@@ -72,16 +72,16 @@ print(json.dumps([codes, sorted(attempts), "torch" in sys.modules]))
 
 
 def test_a_model_that_torch_has_trained_is_used_without_it(tmp_path: Path) -> None:
-    from hcarec import SASRec, synthetic
+    from hcarec import synthetic, train
 
     data = synthetic(users=60, items=50, mean_length=12)
     data.save(tmp_path / "data")
-    SASRec(d=8, length=8, copy_window=4, scores="cosine").fit(data, epochs=1).save(tmp_path / "model")
+    train(data, tmp_path / "model", model="sasrec", d=8, length=8, copy_window=4, scores="cosine", epochs=1, compare=False)
     code = """
 codes = [
     hcarec("recommend", "model", "--user", "u01", "--data", "data"),
     hcarec("explain", "model", "--user", "u01", "--data", "data"),
-    hcarec("evaluate", "model", "data", "--split", "leave-one-out"),
+    hcarec("evaluate", "model", "data"),
 ]
 print(json.dumps([codes, sorted(attempts), "torch" in sys.modules]))
 """
