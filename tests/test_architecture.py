@@ -20,7 +20,7 @@ LAYERS = [
     ("topk", "terminal_plots", "plots"),
     ("artefact", "protocol", "comparison"),
     ("models",),
-    ("evaluation", "recommendation"),
+    ("rankers", "network_ranker", "evaluation", "recommendation"),
     ("training", "explanation"),
     ("parallel",),
     ("experiments", "serve", "doctor"),

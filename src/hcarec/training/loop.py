@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from hcarec import artefact, topk
+from hcarec import artefact, rankers
 from hcarec import protocol as protocols
 from hcarec.data.split import Part, Split, split
 from hcarec.errors import ConfigError, ModelError
@@ -146,6 +146,7 @@ class Loop:
     def _settle(self) -> tuple[str, ...]:
         """Decide on device and whatever else is left to the data; return that in words."""
         if not self.model.config.trains:
+            self.run = replace(self.run, device="cpu")
             return ()
         device = trainer_of(self.model).choose_device(self.run.device)
         self.run = replace(self.run, device=device)
@@ -159,7 +160,7 @@ class Loop:
         ):
             trainer.warm()
             if self.parts.evaluated.any():
-                topk.warm()
+                rankers.warm(self.run.device)
         try:
             with stop_flag() as stop:
                 return self._epochs(trainer, state, stop)
@@ -235,7 +236,8 @@ class Loop:
         with self.callback.busy(f"epoch {record['epoch']}: evaluating"):
             metrics, users, _ = evaluate_part(
                 self.model, *self.judged,
-                hide_seen=self.hide_seen, threads=self.run.threads, ks=self.ks,
+                hide_seen=self.hide_seen, threads=self.run.threads, device=self.run.device,
+                ks=self.ks,
             )  # fmt: skip
         record["evaluation_seconds"] = round(time.perf_counter() - began, 4)
         record["on"] = "validation" if self.selection == "validation" else "test"
@@ -347,7 +349,8 @@ class Loop:
         with self.callback.busy("evaluating on the test part"):
             found, _, _ = evaluate_part(
                 self.model, *test,
-                hide_seen=self.hide_seen, exact=True, threads=self.run.threads, ks=self.ks,
+                hide_seen=self.hide_seen, exact=True, threads=self.run.threads,
+                device=self.run.device, ks=self.ks,
             )  # fmt: skip
         return finite(found)
 

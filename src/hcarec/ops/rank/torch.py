@@ -1,4 +1,4 @@
-"""Rank the whole catalog on a device, with plain torch operations.
+"""Rank the whole catalog on a device.
 
 The scores of some users at a time are held, (users, items), with the items in tie order: the place
 of an item in a row is its place among equals. All that is asked of a score, as that of a test item,
@@ -12,20 +12,26 @@ two items share.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from hcarec.errors import ModelError
+from hcarec.errors import ConfigError, ModelError
 
 SCORES = 1 << 27
-"""Scores held at once, 512 MiB; comparing them takes a quarter of that again."""
+"""Scores held at once, 512 MiB."""
 BLOCK = 128
 """Items in a block."""
 
+BACKENDS = ("triton", "torch")
+
+Count = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""Counts the scores below some thresholds, see `count_below`."""
 Ragged = tuple[Tensor, Tensor]
 """Items of all users one after another, and the offsets (n_users + 1,) at which they begin."""
 
@@ -64,6 +70,7 @@ def rank(
     exclude: Ragged | None = None,
     corrections: Corrections | None = None,
     pairs: Ragged | None = None,
+    backend: str | None = None,
     at_once: int = SCORES,
 ) -> Ranking:
     """Rank all items for every user by the product of their vectors, corrected for some items.
@@ -72,25 +79,23 @@ def rank(
     float32, tie_rank (items,). `pairs` asks for the scores of some items; `at_once` bounds how
     many scores are held. The ranks are those of `hcarec.topk.rank`, but for scores that differ by
     rounding alone. An item that scores -inf is not listed.
+
+    The back-end counts: "triton" in one pass, by default on a GPU where it is installed, or
+    "torch" with plain operations. One given by name that cannot run is a ConfigError.
     """
     assert H.dtype == X.dtype == torch.float32 and k >= 1 and len(tie_rank) == len(X)
     n_users, n_items, tie_rank = len(H), len(X), tie_rank.long()
     none = tie_rank[:0], tie_rank.new_zeros(n_users + 1)
     corrections = corrections or Corrections(*none, X.new_empty(0))
-    asked = _Asked(
-        corrections.values,
-        *(
-            _Entries(one or none, tie_rank)
-            for one in (
-                corrections[:2], pairs, hidden, test, _known(test or none, exclude or none, n_items)
-            )
-        ),
-    )  # fmt: skip
+    known = _known(test or none, exclude or none, n_items)
+    ragged = corrections[:2], pairs or none, hidden or none, test or none, known
+    asked = _Asked(corrections.values, *(_Entries(one, tie_rank) for one in ragged))
     by_tie = torch.argsort(tie_rank)
-    size = max(1, at_once // n_items)
+    Z, count = X[by_tie], _counter(backend or default_backend(H.device.type), H.device.type)
+    size = max(1, at_once // padded(n_items))
     with ieee_products():
         pieces = [
-            _rank_users(H, X[by_tie], begin, min(begin + size, n_users), k, asked)
+            _rank_users(H, Z, begin, min(begin + size, n_users), k, asked, count)
             for begin in range(0, max(1, n_users), size)
         ]
     found = _Piece(*map(torch.cat, zip(*pieces, strict=True)))
@@ -101,7 +106,27 @@ def rank(
         )
     listed = found.scores > -torch.inf
     items = torch.where(listed, by_tie[found.places.where(listed, 0)], -1)
-    return Ranking(items.to(torch.int32), *found[1:-1], n_items - asked.known.counts)
+    return Ranking(items.to(torch.int32), *found[1:-1], n_items - asked.known.offsets.diff())
+
+
+def default_backend(device: str) -> str:
+    """Return the back-end of a device ("cpu" or "cuda") where none is given by name."""
+    return "triton" if device == "cuda" and find_spec("triton") else "torch"
+
+
+def _counter(backend: str, device: str) -> Count:
+    """Return what counts by a back-end."""
+    if backend not in BACKENDS:
+        raise ConfigError(f"back-end '{backend}' of ranking: expected one of {', '.join(BACKENDS)}")
+    if backend == "torch":
+        return count_below
+    if not find_spec("triton"):
+        raise ConfigError("back-end 'triton' of ranking: Triton is not installed; use 'torch'")
+    if device != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
+        raise ConfigError(f"back-end 'triton' of ranking on {device}: it takes a GPU; use 'torch'")
+    from hcarec.ops.rank import triton
+
+    return triton.count_below
 
 
 @contextmanager
@@ -121,15 +146,12 @@ class _Entries:
 
     def __init__(self, ragged: Ragged, tie_rank: Tensor) -> None:
         items, offsets = ragged
-        self.places, self.counts = tie_rank[items.long()], offsets.diff()
-        self.users = _users(ragged)
-        self.number = torch.arange(len(items), device=items.device) - offsets[self.users]
-        """Counts the entries of each user from 0."""
-        self._offsets: list[int] = offsets.tolist()
+        self.places, self.users, self.offsets = tie_rank[items.long()], _users(ragged), offsets
+        self._bounds: list[int] = offsets.tolist()
 
     def of(self, begin: int, end: int) -> slice:
         """Return where the entries of the users [begin, end) are."""
-        return slice(self._offsets[begin], self._offsets[end])
+        return slice(self._bounds[begin], self._bounds[end])
 
 
 def _users(ragged: Ragged) -> Tensor:
@@ -168,17 +190,19 @@ class _Piece(NamedTuple):
     odd: Tensor
 
 
-def _rank_users(H: Tensor, Z: Tensor, begin: int, end: int, k: int, asked: _Asked) -> _Piece:
+def _rank_users(
+    H: Tensor, Z: Tensor, begin: int, end: int, k: int, asked: _Asked, count: Count
+) -> _Piece:
     """Rank the items Z (n_items, d), in tie order, for the users [begin, end)."""
-    order = torch.argsort(asked.test.counts[begin:end], descending=True, stable=True)
-    row = torch.argsort(order)  # of each user: those with most test items come first
 
     def at(entries: _Entries) -> tuple[Tensor, Tensor]:
         part = entries.of(begin, end)
-        return row[entries.users[part] - begin], entries.places[part]
+        return entries.users[part] - begin, entries.places[part]
 
-    S = H.new_full((end - begin, -(-len(Z) // BLOCK) * BLOCK), -torch.inf)
-    torch.mm(H[begin:end][order], Z.t(), out=S[:, : len(Z)])
+    n_items = len(Z)
+    S = H.new_empty(end - begin, padded(n_items))
+    torch.mm(H[begin:end], Z.t(), out=S[:, :n_items])
+    S[:, n_items:] = -torch.inf
     S[at(asked.corrected)] += asked.values[asked.corrected.of(begin, end)]
     pair_scores, test_scores = S[at(asked.pairs)], S[at(asked.test)]
     hidden = at(asked.hidden)
@@ -186,10 +210,14 @@ def _rank_users(H: Tensor, Z: Tensor, begin: int, end: int, k: int, asked: _Aske
     places, scores, odd = _best(S, k)
     S[hidden] = kept
     S[at(asked.known)] = torch.inf  # not below anything
-    within = at(asked.test)[0], asked.test.number[asked.test.of(begin, end)]
-    counts = asked.test.counts[begin:end][order]
-    below = _count_below(S[:, : len(Z)], test_scores, within, counts)
-    return _Piece(places[row], scores[row], pair_scores, test_scores, below, odd[row])
+    offsets = asked.test.offsets[begin : end + 1]
+    below = count(S[:, :n_items], test_scores, offsets - offsets[0])
+    return _Piece(places, scores, pair_scores, test_scores, below, odd)
+
+
+def padded(n_items: int) -> int:
+    """Return the width of a row of scores: whole blocks."""
+    return -(-n_items // BLOCK) * BLOCK
 
 
 def _best(S: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -229,20 +257,18 @@ def _score(keys: Tensor) -> Tensor:
     return torch.where(ordered < 0, ordered ^ 0x7FFFFFFF, ordered).view(torch.float32)
 
 
-def _count_below(
-    S: Tensor, thresholds: Tensor, within: tuple[Tensor, Tensor], counts: Tensor
-) -> Tensor:
-    """Count the scores of a row below each of its thresholds (n,), in S (rows, items).
+def count_below(S: Tensor, thresholds: Tensor, offsets: Tensor) -> Tensor:
+    """Count the scores of each row of S (rows, items) below its thresholds -> (n,) int64.
 
-    `within` has the row of each threshold and its number there; `counts` (rows,), descending, how
-    many a row has.
+    Row r has thresholds[offsets[r] : offsets[r + 1]].
     """
-    most = int(counts[0]) if len(counts) else 0
-    table = S.new_full((len(S), most), -torch.inf)
-    table[within] = thresholds
-    found = torch.zeros_like(table, dtype=torch.int64)
-    rows = torch.searchsorted(-counts, -torch.arange(1, most + 1, device=S.device), right=True)
-    for number, n_rows in enumerate(rows.tolist()):  # no row beyond has so many
-        below = S[:n_rows] < table[:n_rows, number, None]
-        found[:n_rows, number] = below.sum(1)
-    return found[within]
+    found = torch.zeros_like(thresholds, dtype=torch.int64)
+    if not len(thresholds):
+        return found
+    counts, order = offsets.diff().sort(descending=True, stable=True)
+    S = S[order]
+    for number in range(int(counts[0])):
+        n_rows = int((counts > number).sum())  # the first ones: no row beyond has so many
+        at = offsets[order[:n_rows]] + number
+        found[at] = (S[:n_rows] < thresholds[at, None]).sum(1, dtype=torch.int32).long()
+    return found
