@@ -55,7 +55,7 @@ def ranker(model: Model, device: str = "cpu", threads: int | None = None) -> Ran
         return ModelRanker(model, threads)
     from hcarec.network_ranker import NetworkRanker
 
-    return NetworkRanker(model, device)
+    return NetworkRanker(model, device, threads)
 
 
 def warm(device: str) -> None:
@@ -83,9 +83,10 @@ class ModelRanker:
             self._packed = topk.pack(X, screened=screened)
         H, corrections = model.encode(*past, users=asked.users, threads=threads)
         how: dict[str, Any] = {"corrections": corrections, "threads": threads}
+        counted: dict[str, Any] = {"test": test, "exclude": past} if exact else {}
         found = topk.rank(
             H, X, model.tie_rank, k, hidden=past if hide_seen else None, packed=self._packed,
-            by_tie=model.by_tie, **({"test": test, "exclude": past} if exact else {}), **how,
+            by_tie=model.by_tie, **counted, **how,
         )  # fmt: skip
         test_scores = found.test_scores
         if test_scores is None:

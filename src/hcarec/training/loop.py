@@ -334,6 +334,7 @@ class Loop:
                 "evaluation_seconds": round(evaluated + test_ended - test_began, 3),
                 "yardstick_seconds": round(yardstick_seconds, 3),
                 "events": len(train.items),
+                "device": self.run.device,
             },
         }
         if compared is not None:
