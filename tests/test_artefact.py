@@ -219,7 +219,8 @@ def test_another_catalogue_is_refused(folder: Path, tmp_path: Path) -> None:
     for changed, match in (
         (items[:-1], "but this model has"),
         (items.select("title", "item_id"), "first column item_id"),
-        (items.with_columns(item_id=pl.int_range(items.height)), "first column item_id"),
+        (items.with_columns(item_id=pl.int_range(items.height)), "not of the type that model.json says"),
+        (items.with_columns(item_id=pl.int_range(items.height) / 2), "first column item_id"),
     ):
         changed.write_parquet(tmp_path / "items.parquet")
         replace(folder, "items.parquet", (tmp_path / "items.parquet").read_bytes())
