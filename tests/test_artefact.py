@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import shutil
 from collections.abc import Callable
@@ -291,3 +292,10 @@ def test_a_model_of_schema_1_is_a_configuration_and_is_told_in_words(tmp_path: P
     for name in EXPECTED["models"]:
         told = dict(words(look(SCHEMA_1 / name)))
         assert "all intact" in told["files"] and ("window_x" in told["settings"]) == (name in ("gru", "hca-gru"))
+
+
+@pytest.mark.parametrize("name", ["model.json", "model.safetensors", "items.parquet"])
+def test_a_pipe_in_the_place_of_a_file_is_refused(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    os.mkfifo(folder / name)  # to read it would wait for ever
+    refused(folder, "not a plain file")
