@@ -101,7 +101,7 @@ async def recommend(site: Site, call: Call, body: bytes) -> answers.Recommended:
 async def explain(site: Site, call: Call, body: bytes) -> Any:
     """Explain a recommendation."""
     question = _question.decode(body)
-    item = None if question.item is msgspec.UNSET else schemas.check_id("item", str(question.item))
+    item = None if question.item is msgspec.UNSET else schemas.check_id("item", schemas.text(question.item))
     explanation = await site.service.explain(question.message(), item)
     return msgspec.convert(explanation.as_dict(), answers.Explained)
 
