@@ -15,6 +15,7 @@ SOURCE = Path(hcarec.__file__).parent
 LAYERS = [
     ("errors", "extras", "atomic", "hardware"),
     ("compiled_cache", "config", "ids", "settings"),
+    ("catalogs",),
     ("sequences", "tables", "ties", "metrics"),
     ("ops", "data"),
     ("topk", "terminal_plots", "plots"),

@@ -52,7 +52,7 @@ class Result:
 
         path = Path(path)
         buffer = io.BytesIO()
-        pl.DataFrame({"user_id": list(self.user_ids.texts()), **self.users}).write_parquet(buffer)
+        pl.DataFrame({"user_id": self.user_ids.to_series(), **self.users}).write_parquet(buffer)
         try:
             atomic.write_bytes(users_file(path), buffer.getvalue())
             atomic.write_bytes(path, (json.dumps(self.as_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())

@@ -27,6 +27,7 @@ from hcarec.training import checkpoint, resuming, yardsticks
 from hcarec.training.callbacks import Callback
 from hcarec.training.checkpoint import Checkpoint
 from hcarec.training.interrupts import stop_flag
+from hcarec.training.lock import one_run
 from hcarec.training.resources import Plan, check_fits, plan
 from hcarec.training.resuming import note_better
 from hcarec.training.trainer import Diverged, Trainer
@@ -111,15 +112,23 @@ class Loop:
 
     # -- the run ---------------------------------------------------------------------------------
 
-    def go(self, resume: bool, compare: bool) -> Model:
+    def go(self, resume: bool, overwrite: bool, compare: bool) -> Model:
         """Train to the end, or to Ctrl-C, and finish."""
         if resume and not self.model.config.trains:
             raise ConfigError(
                 f"{self.model.name} does not train in epochs, so that there is nothing to resume:"
                 " leave out --resume"
             )
-        if self.out is not None:
-            artefact.check_replaceable(self.out)
+        if self.model.config.trains and self.model.config.epochs == 0:
+            raise ConfigError("epochs is 0, so that nothing would be learned: give 1 or more")
+        if self.out is None:
+            return self._run(resume, overwrite, compare)
+        artefact.check_replaceable(self.out)
+        with one_run(self.out):
+            return self._run(resume, overwrite, compare)
+
+    def _run(self, resume: bool, overwrite: bool, compare: bool) -> Model:
+        """Plan, train and finish, alone in the folder."""
         items, offsets = np.asarray(self.train_part.items), np.asarray(self.train_part.offsets)
         self.model.set_catalog(self.data, items)
         notes = self._settle()
@@ -127,7 +136,9 @@ class Loop:
         planned = plan(self.model, self.train_part, self.data.n_items, n_evaluated)
         planned = replace(planned, notes=notes)
         check_fits(planned, self.model.smaller)
-        state = resuming.begin(self.out, self.identity(), self.model.config.epochs, resume)
+        state = resuming.begin(
+            self.out, self.identity(), self.model.config.epochs, resume, overwrite
+        )
         self.callback.planned(planned, self.model.config, state.epoch or None)
         with self.callback.busy(
             "counting" if not self.model.config.trains else "drawing parameters"
@@ -166,7 +177,9 @@ class Loop:
                 return self._epochs(trainer, state, stop)
         except Diverged as error:
             kept = "nothing was written"
-            if state.chosen is not None:
+            if self._holds_finished():
+                kept = f"the model that was in '{self.out}' before is kept"
+            elif state.chosen is not None:
                 kept = f"the model of epoch {state.chosen} is kept"
             self._finish(state, False, None)
             text = str(error)
@@ -179,7 +192,7 @@ class Loop:
     def _epochs(self, trainer: Trainer, state: Checkpoint, stop: threading.Event) -> bool:
         """Train epoch by epoch; return whether the end was reached."""
         events, epochs = len(self.train_part.items), self.model.config.epochs
-        saved = chunk_began = time.perf_counter()
+        saved, chunk_began = -math.inf, time.perf_counter()  # the first checkpoint comes soon
         first = trainer.progress.epoch + trainer.progress.complete
         for number in range(first, epochs + 1):
             if self._stops_early(state):
@@ -339,10 +352,16 @@ class Loop:
         }
         if compared is not None:
             model.about["yardsticks"] = compared
-        if self.out is not None and not begun_only:
+        # A finished model gives way to a finished one alone; what is begun is in the checkpoint.
+        replaces = finished or (not begun_only and not self._holds_finished())
+        if self.out is not None and replaces:
             log = "".join(json.dumps(record) + "\n" for record in state.log).encode()
             model.save(self.out, log, keep_checkpoint=model.config.trains)
         return model
+
+    def _holds_finished(self) -> bool:
+        """Say whether the folder holds a finished model."""
+        return self.out is not None and artefact.is_finished(self.out)
 
     def _test(self) -> dict[str, Any]:
         """Return the metrics of the test part."""
