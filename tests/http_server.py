@@ -38,10 +38,12 @@ class Running:
         backups: Path | None = None,
         limits: Limits | None = None,
         beside: Sequence[Path] = (),
+        data: Path | None = None,
+        allow_mismatch: bool = False,
         **options: Any,
     ) -> None:
         self._given = model, store, keys, backups
-        self._beside = beside
+        self._histories: dict[str, Any] = {"data": data, "beside": beside, "allow_mismatch": allow_mismatch}
         self._limits, self._options = limits or Limits(rate=0), ServiceOptions(**options)
         self.written = io.BytesIO()
         self._up = threading.Event()
@@ -70,7 +72,7 @@ class Running:
 
     async def _serve(self) -> None:
         model, store, keys, backups = self._given
-        service = await Service.open(model, str(store), data=None, options=self._options, beside=self._beside)
+        service = await Service.open(model, str(store), options=self._options, **self._histories)
         log = Log(stream=self.written)
         try:
             with bind("127.0.0.1", 0) as listening:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import shutil
 from collections.abc import Callable
@@ -219,7 +220,8 @@ def test_another_catalogue_is_refused(folder: Path, tmp_path: Path) -> None:
     for changed, match in (
         (items[:-1], "but this model has"),
         (items.select("title", "item_id"), "first column item_id"),
-        (items.with_columns(item_id=pl.int_range(items.height)), "first column item_id"),
+        (items.with_columns(item_id=pl.int_range(items.height)), "not of the type that model.json says"),
+        (items.with_columns(item_id=pl.int_range(items.height) / 2), "first column item_id"),
     ):
         changed.write_parquet(tmp_path / "items.parquet")
         replace(folder, "items.parquet", (tmp_path / "items.parquet").read_bytes())
@@ -290,3 +292,10 @@ def test_a_model_of_schema_1_is_a_configuration_and_is_told_in_words(tmp_path: P
     for name in EXPECTED["models"]:
         told = dict(words(look(SCHEMA_1 / name)))
         assert "all intact" in told["files"] and ("window_x" in told["settings"]) == (name in ("gru", "hca-gru"))
+
+
+@pytest.mark.parametrize("name", ["model.json", "model.safetensors", "items.parquet"])
+def test_a_pipe_in_the_place_of_a_file_is_refused(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    os.mkfifo(folder / name)  # to read it would wait for ever
+    refused(folder, "not a plain file")

@@ -88,7 +88,7 @@ def test_damage_is_told(folder: Path, command: Command) -> None:
     (folder / "items.parquet").write_bytes(content)
     (folder / "log.jsonl").unlink()
     code, out, _ = command("info", folder)
-    assert code == 0
+    assert code == 2
     assert "NOT usable: " in words(out)
     assert "items.parquet is damaged" in words(out) and "log.jsonl is missing" in words(out)
     found = json.loads(command("info", folder, "--json", "-")[1])
@@ -101,7 +101,7 @@ def test_files_that_are_whole_but_do_not_fit(folder: Path, command: Command) -> 
     manifest["config"]["d"] = 7
     (folder / "model.json").write_text(json.dumps(manifest))
     code, out, _ = command("info", folder)
-    assert code == 0
+    assert code == 2
     assert "NOT usable: " in words(out) and "but this model has" in words(out)
 
 

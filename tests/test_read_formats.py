@@ -160,7 +160,7 @@ def test_prepared_set_survives_the_disk(tmp_path: Path) -> None:
     assert rows(again) == EXPECTED
     assert isinstance(again.items, np.memmap)
     assert again.fingerprint == made.fingerprint == prepare(FRAME).fingerprint
-    assert [again.title(again.item_ids.index(item)) for item in "xyz"] == ["An X", "y", "z"]
+    assert [again.label(again.item_ids.index(item)) for item in "xyz"] == ["An X", "y", "z"]
     again.verify()
 
 

@@ -230,7 +230,10 @@ def test_the_noted_data_is_opened_if_it_is_still_the_same(models: dict[str, Mode
     other_data(data).save(tmp_path / "data")
     with pytest.raises(DataError, match="has changed since the model was trained"):
         verbs.open_data(model)
-    assert verbs.open_data(model, tmp_path / "data").n_users == 5  # asked for by name, other data is fine
+    with pytest.raises(DataError, match=r"does not fit .*: 0 of 27 items known; .*--allow-mismatch"):
+        verbs.open_data(model, tmp_path / "data")
+    assert verbs.open_data(model, tmp_path / "data", allow_mismatch=True).n_users == 5
+    assert verbs.open_data(models["gru"], tmp_path / "data").n_users == 5  # other data that it knows is fine
 
 
 # -- the command ---------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -48,7 +49,7 @@ def test_round_trip_without_events_of_some_items(tmp_path: Path) -> None:
     small().with_titles({"b": "Bé"}).save(tmp_path / "d")
     again = Sequences.open(tmp_path / "d")
     assert rows(again) == rows(small())
-    assert [again.title(n) for n in range(3)] == ["a", "Bé", "c"]
+    assert [again.label(n) for n in range(3)] == ["a", "Bé", "c"] and again.title(0) is None
 
 
 @pytest.mark.parametrize(
@@ -136,3 +137,45 @@ def test_a_killed_writer_leaves_a_whole_set(tmp_path: Path) -> None:
 @pytest.mark.soak
 def test_many_killed_writers_leave_a_whole_set(tmp_path: Path) -> None:
     kill_writers(tmp_path, kills=100, seed=2)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("offsets", lambda at: at[::-1].copy()),
+        ("offsets", lambda at: at.astype(np.float64)),
+        ("item_ids_offsets", lambda at: at * 1000),
+        ("user_ids_offsets", lambda at: -at),
+        ("items", lambda items: items + np.int32(2**30)),
+        ("items", lambda items: items - np.int32(100)),
+        ("titles_offsets", lambda at: at[:-1]),
+    ],
+)
+def test_places_and_numbers_are_checked_on_opening(tmp_path: Path, name: str, change: Callable[[np.ndarray], np.ndarray]) -> None:
+    small().with_titles({"b": "Bé"}).save(tmp_path / "d")
+    file = tmp_path / "d" / f"{name}.npy"
+    array = change(np.load(file))
+    np.save(file, array)
+    manifest = json.loads((tmp_path / "d" / "sequences.json").read_text())
+    manifest["arrays"][name] = {"dtype": array.dtype.str, "shape": list(array.shape)}
+    (tmp_path / "d" / "sequences.json").write_text(json.dumps(manifest))
+    with pytest.raises(DataError, match="it is damaged, prepare it again"):
+        Sequences.open(tmp_path / "d")
+
+
+def test_another_cut_between_users_is_found_by_its_hash(tmp_path: Path) -> None:
+    small().save(tmp_path / "d")
+    np.save(tmp_path / "d" / "offsets.npy", np.array([0, 2, 4]))
+    data = Sequences.open(tmp_path / "d")
+    with pytest.raises(DataError, match="it is damaged, prepare it again"):
+        data.verify()
+
+
+def test_an_id_that_is_no_text(tmp_path: Path) -> None:
+    small().save(tmp_path / "d")
+    blob = np.load(tmp_path / "d" / "item_ids.npy")
+    np.save(tmp_path / "d" / "item_ids.npy", np.full_like(blob, 0xFF))
+    data = Sequences.open(tmp_path / "d")
+    for look in (lambda: data.item_ids.text(0), lambda: list(data.item_ids.texts()), lambda: data.item_ids.find("a")):
+        with pytest.raises(DataError, match="not UTF-8"):
+            look()

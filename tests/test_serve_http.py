@@ -228,7 +228,7 @@ def test_any_text_is_an_id_and_means_itself_alone(client: httpx.Client, items: l
     assert len(read.json()["events"]) == 2
     assert client.delete(path).json() == {"forgotten": 2}
     assert client.get(path).status_code == 404
-    assert client.delete(path).json() == {"forgotten": 0}
+    assert client.delete(path).status_code == 404
     assert client.post("/v1/recommend", json={"user": user}).json()["basis"] == "popular"
 
 
@@ -282,7 +282,7 @@ def test_a_backup_is_a_store(client: httpx.Client, server: Running, folder: Path
 
 def test_health_readiness_and_figures(client: httpx.Client, items: list[str]) -> None:
     assert client.get("/healthz").json() == {"status": "ok"}
-    assert client.get("/readyz").json() == {"status": "ready"}
+    assert client.get("/readyz").json()["status"] == "ready"
     send(client, "counted", items[0])
     client.post("/v1/recommend", json={"user": "counted"})
     deadline = time.monotonic() + 30
@@ -331,7 +331,7 @@ def test_a_request_leaves_nothing_behind_for_the_garbage_collector(client: httpx
         for _ in range(20):
             assert client.post("/v1/events", json={"user": "tidy", "item": "i01"}).status_code == 200
             assert client.post("/v1/recommend", json={"user": "tidy"}).status_code == 200
-            assert client.post("/v1/recommend", json={"user": 1}).status_code == 400
+            assert client.post("/v1/recommend", json={"user": 1.5}).status_code == 400
             assert client.get("/healthz").status_code == 200
         left = sum(type(one) is RequestResponseCycle for one in gc.get_objects())
     finally:

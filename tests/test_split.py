@@ -193,7 +193,7 @@ def test_the_date_is_in_the_unit_of_the_data() -> None:
 
 
 def test_protocols_tell_splits_apart_and_fit_into_json() -> None:
-    data = histories(10, 12)
+    data = log([[(n, n % N_ITEMS) for n in range(10)], [(n + 3, n % N_ITEMS) for n in range(12)]])
     made = [split(data, how) for how in ("ratio", "leave-one-out", "time", "none")]
     made += [split(data, "ratio", ratio=0.7), split(data, "ratio", validation=True)]
     texts = [json.dumps(parts.protocol, sort_keys=True) for parts in made]
@@ -229,6 +229,14 @@ def test_no_events_give_empty_parts(how: str) -> None:
 def test_settings_that_make_no_sense(settings: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         split(histories(5, 5), **settings)  # type: ignore[arg-type]
+
+
+def test_a_running_number_is_no_clock() -> None:
+    rows = log([[(0, 1), (1, 2), (2, 3)], [(3, 1), (4, 2), (5, 3)]])
+    for data in (histories(5, 8), rows):
+        with pytest.raises(DataError, match="needs a clock, but its times are a running number: split by 'ratio' or 'leave-one-out'"):
+            split(data, "time")
+        split(data, "ratio")
 
 
 def test_a_date_outside_the_data() -> None:

@@ -86,7 +86,7 @@ def test_the_papers_table(users: int, items: int, events: int, mean_length: str,
     nameless = [Ids(np.zeros(0, np.uint8), np.zeros(count + 1, np.int64)) for count in (users, items)]
     figures = statistics(Sequences(np.arange(events, dtype=np.int32) % items, offsets, *nameless))
     assert f"{figures.mean_length:.2f}" == mean_length
-    assert f"{figures.sparsity:.4f}" == sparsity
+    assert f"{100 * figures.sparsity:.4f}" == sparsity
 
 
 def test_sparsity_does_not_fall_below_nothing() -> None:

@@ -59,7 +59,7 @@ def write(folder: Path, contents: Contents, keep_checkpoint: bool = False) -> No
     import polars as pl
     from safetensors.numpy import save
 
-    columns: dict[str, Any] = {"item_id": list(contents.item_ids.texts())}
+    columns: dict[str, Any] = {"item_id": contents.item_ids.to_series()}
     if contents.titles is not None:
         columns["title"] = list(contents.titles.texts())
     columns |= {name: list(texts.texts()) for name, texts in contents.fields.items() if name not in KNOWN_COLUMNS}
@@ -69,7 +69,7 @@ def write(folder: Path, contents: Contents, keep_checkpoint: bool = False) -> No
         LOG: contents.log,
     }
     if contents.user_ids is not None:
-        files[USERS] = _parquet(pl.DataFrame({"user_id": list(contents.user_ids.texts())}))
+        files[USERS] = _parquet(pl.DataFrame({"user_id": contents.user_ids.to_series()}))
     manifest = {
         "format": FORMAT,
         "schema": SCHEMA,
@@ -150,7 +150,7 @@ def read(folder: Path) -> Contents:
 def read_manifest(folder: Path) -> dict[str, Any]:
     """Read model.json alone, and check that it is one that this version understands."""
     try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        manifest = json.loads(atomic.read_bytes(folder / MANIFEST))
     except FileNotFoundError:
         raise ModelError(f"'{folder}' is not a model folder (no {MANIFEST}): make one with 'hcarec train DATA -o {folder}'") from None
     except (ValueError, RecursionError):
@@ -173,6 +173,14 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if "protocol" in manifest and not isinstance(manifest["protocol"].get("split"), dict):
         raise ModelError(f"'{folder / MANIFEST}': protocol.split is not an object: it is damaged or foreign, train again")
     return manifest
+
+
+def is_finished(folder: Path) -> bool:
+    """Say whether a folder holds a model whose training came to its end."""
+    try:
+        return bool(read_manifest(folder).get("finished", True))
+    except ModelError:
+        return False
 
 
 def model_hash(folder: Path) -> str:
@@ -202,7 +210,7 @@ def _parquet(frame: Any) -> bytes:
 
 def _checked(folder: Path, name: str, digest: str) -> bytes:
     try:
-        content = (folder / name).read_bytes()
+        content = atomic.read_bytes(folder / name)
     except OSError as error:
         raise ModelError(f"cannot read '{folder / name}': {error.strerror}; the model is not whole, train again or restore it") from None
     if hashlib.sha256(content).hexdigest() != digest:
@@ -229,8 +237,8 @@ def _table(content: bytes, path: Path, first: str) -> Any:
         table = pl.read_parquet(io.BytesIO(content))
     except Exception as error:
         raise ModelError(f"'{path}' is not a Parquet file ({str(error).splitlines()[0][:80]}): train again or restore it") from None
-    if not table.columns or table.columns[0] != first or table[first].dtype != pl.String or table[first].has_nulls():
-        raise ModelError(f"'{path}' has no first column {first} of texts: train again or restore it")
+    if not table.columns or table.columns[0] != first or table[first].dtype not in (pl.String, pl.Int64) or table[first].has_nulls():
+        raise ModelError(f"'{path}' has no first column {first} of texts or whole numbers: train again or restore it")
     if not table[first].is_unique().all():
         raise ModelError(f"'{path}' names an {first} twice: train again or restore it")
     if "title" in table.columns and table["title"].dtype != pl.String:
@@ -249,6 +257,6 @@ def _fields(items: Any) -> dict[str, Ids]:
 
 def _ids(column: Any, integer: bool) -> Ids:
     ids = Ids.of(column.to_list())
-    if integer and not column.str.contains(r"^(0|-?[1-9][0-9]*)$").all():
-        raise ModelError(f"{column.name} is said to be of integers, but is not: train again or restore it")
+    if ids.integer != bool(integer) and not (integer and column.str.contains(r"^(0|-?[1-9][0-9]*)$").all()):
+        raise ModelError(f"{column.name} is not of the type that {MANIFEST} says: train again or restore it")
     return Ids(ids.blob, ids.offsets, bool(integer))

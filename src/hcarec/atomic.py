@@ -7,6 +7,7 @@ import ctypes
 import errno
 import os
 import shutil
+import stat
 import sys
 import time
 from collections.abc import Iterator
@@ -58,6 +59,15 @@ def write_bytes(target: Path, content: bytes) -> None:
     """Write a file that appears whole or not at all, even if the machine stops in between."""
     with file(target) as work:
         work.write_bytes(content)
+
+
+def read_bytes(path: Path) -> bytes:
+    """Read a plain file; a pipe or a device, which might never end, is refused by OSError."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # to open a pipe waits for its writer otherwise
+    with os.fdopen(handle, "rb") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "it is not a plain file", str(path))
+        return file.read()
 
 
 def _put_in_place(work: Path, target: Path) -> None:

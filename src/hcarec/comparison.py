@@ -173,6 +173,7 @@ def _users(path: Path, result: Mapping[str, Any]) -> dict[str, np.ndarray]:
     file = path.with_suffix(".users.parquet")
     try:
         frame = pl.read_parquet(file)
+        frame = frame.with_columns(pl.col("user_id").cast(pl.String)) if "user_id" in frame.columns else frame
     except FileNotFoundError:
         raise InputError(f"'{file}' is missing: it is written beside '{path}' by 'hcarec evaluate MODEL DATA -o {path}'") from None
     except Exception as error:

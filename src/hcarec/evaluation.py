@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -18,9 +18,10 @@ from hcarec.ids import Ids
 from hcarec.metrics import KS, evaluate_ranking
 from hcarec.models import Model
 from hcarec.ops.auc_negatives import sample_negatives
+from hcarec.rankers import Asked, Ranker, ranker
 from hcarec.sequences import Sequences
 from hcarec.settings import RunSettings
-from hcarec.topk import WORTH_SCREENING, Catalogue, Ragged, Ranking, pack, pair_scores, rank
+from hcarec.topk import Ragged
 
 USERS_AT_ONCE = 4096
 """Users ranked together: bounds the memory of what their scores are corrected by."""
@@ -51,7 +52,7 @@ class Result:
 
         path = Path(path)
         buffer = io.BytesIO()
-        pl.DataFrame({"user_id": list(self.user_ids.texts()), **self.users}).write_parquet(buffer)
+        pl.DataFrame({"user_id": self.user_ids.to_series(), **self.users}).write_parquet(buffer)
         try:
             atomic.write_bytes(users_file(path), buffer.getvalue())
             atomic.write_bytes(path, (json.dumps(self.as_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
@@ -105,53 +106,45 @@ def evaluate_part(
     hide_seen: bool = False,
     exact: bool = False,
     threads: int | None = None,
+    device: str = "cpu",
     ks: Sequence[int] = KS,
 ) -> tuple[dict[str, float], dict[str, np.ndarray], np.ndarray]:
     """Predict `target` from `history` for the users of a mask (n_users,): return metrics, per-user columns and the users.
 
     `exact` adds the AUC over all negatives, which costs more than the ranking itself.
     """
+    return evaluate_by(ranker(model, device, threads), history, target, mask, hide_seen=hide_seen, exact=exact, ks=ks)
+
+
+def evaluate_by(
+    ranker: Ranker, history: Part, target: Part, mask: np.ndarray, *, hide_seen: bool = False, exact: bool = False, ks: Sequence[int] = KS
+) -> tuple[dict[str, float], dict[str, np.ndarray], np.ndarray]:
+    """Do what `evaluate_part` does, whatever ranks."""
     users = np.flatnonzero(mask)
-    test, X = take(target, users), model.item_vectors
-    packed = pack(X, screened=not exact and len(users) >= WORTH_SCREENING)
-    options: dict[str, Any] = {"hide_seen": hide_seen, "exact": exact, "threads": threads}
     pieces = [
-        _rank_users(model, history, target, users[begin : begin + USERS_AT_ONCE], max(ks), packed, **options)
+        ranker.rank(_asked(history, target, users[begin : begin + USERS_AT_ONCE], ranker.n_items), max(ks), hide_seen=hide_seen, exact=exact)
         for begin in range(0, max(1, len(users)), USERS_AT_ONCE)
     ]
     items, test_scores, negative_scores, below, n_negatives = (np.concatenate(parts) if parts[0] is not None else None for parts in zip(*pieces, strict=True))
     assert items is not None
     metrics, columns = evaluate_ranking(
-        items, *test, len(X), ks=ks, test_scores=test_scores, negative_scores=negative_scores, below=below, n_negatives=n_negatives
+        items,
+        *take(target, users),
+        ranker.n_items,
+        ks=ks,
+        test_scores=test_scores,
+        negative_scores=negative_scores,
+        below=below,
+        n_negatives=n_negatives,
     )
     return metrics, columns, users
 
 
-class _Ranked(NamedTuple):
-    """The ranking of some users: the best items, and for each test item its score and that of a sampled negative; `below` and `n_negatives` as in `Ranking`."""
-
-    items: np.ndarray
-    test_scores: np.ndarray
-    negative_scores: np.ndarray
-    below: np.ndarray | None
-    n_negatives: np.ndarray | None
-
-
-def _rank_users(
-    model: Model, history: Part, target: Part, users: np.ndarray, k: int, packed: Catalogue, *, hide_seen: bool, exact: bool, threads: int | None
-) -> _Ranked:
-    """Rank the catalogue for some users, (n,)."""
+def _asked(history: Part, target: Part, users: np.ndarray, n_items: int) -> Asked:
+    """Gather what is asked of some users, (n,), and draw their negatives."""
     past, test = take(history, users), take(target, users)
-    X = model.item_vectors
-    H, corrections = model.encode(*past, users=users, threads=threads)
-    asked: dict[str, Any] = {"test": test, "exclude": past} if exact else {}
-    ranking: Ranking = rank(
-        H, X, model.tie_rank, k, hidden=past if hide_seen else None, corrections=corrections, packed=packed, by_tie=model.by_tie, threads=threads, **asked
-    )
-    test_scores = ranking.test_scores if ranking.test_scores is not None else pair_scores(H, X, *test, corrections=corrections, threads=threads)
-    drawn = sample_negatives(_together(past, test), np.diff(test[1]), len(X), protocols.AUC_SEED, users)
-    drawn_scores = pair_scores(H, X, np.maximum(drawn, 0), test[1], corrections=corrections, threads=threads)
-    return _Ranked(ranking.items, test_scores, np.where(drawn >= 0, drawn_scores, np.nan), ranking.below, ranking.n_negatives)
+    drawn = sample_negatives(_together(past, test), np.diff(test[1]), n_items, protocols.AUC_SEED, users)
+    return Asked(users, past, test, drawn)
 
 
 def take(part: Part, users: np.ndarray) -> Ragged:

@@ -30,9 +30,14 @@ class Event(NamedTuple):
     """One event of the history: how much attention it got in all (None without attention), and what it did to the score."""
 
     item: str | int
-    title: str
+    title: str | None
     weight: float | None
     effect: float
+
+    @property
+    def label(self) -> str:
+        """Return the item's title, or its id where it has none."""
+        return self.title or str(self.item)
 
 
 class Explanation(NamedTuple):
@@ -62,12 +67,12 @@ class Explanation(NamedTuple):
         """Return everything as plain values."""
         return {
             "model": self.model,
-            "item": str(self.recommended.item),
+            "item": self.recommended.item,
             "title": self.recommended.title,
             "score": self.recommended.score,
             "a_x": self.a_x,
             "a_h": self.a_h,
-            "events": [event._asdict() | {"item": str(event.item)} for event in self.events],
+            "events": [event._asdict() for event in self.events],
             "agreement": self.agreement,
             "verdict": self.verdict,
             "skipped": self.skipped,

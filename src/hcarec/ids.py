@@ -5,10 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hcarec.errors import DataError, nearest
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 class Ids(Sequence[str | int]):
@@ -38,7 +42,10 @@ class Ids(Sequence[str | int]):
         """Return an id as text, whatever its kind."""
         if not 0 <= index < len(self):
             raise IndexError(f"index {index} in a table of {len(self)}")
-        return self.blob[self.offsets[index] : self.offsets[index + 1]].tobytes().decode()
+        try:
+            return self.blob[self.offsets[index] : self.offsets[index + 1]].tobytes().decode()
+        except UnicodeDecodeError as error:
+            raise _damaged(error) from None
 
     def __getitem__(self, index: int) -> str | int:  # type: ignore[override]
         text = self.text(int(index))
@@ -47,11 +54,24 @@ class Ids(Sequence[str | int]):
     def texts(self) -> Iterator[str]:
         """Yield all ids as text, in order."""
         blob, offsets = self.blob.tobytes(), self.offsets.tolist()
-        for start, end in itertools.pairwise(offsets):
-            yield blob[start:end].decode()
+        try:
+            for start, end in itertools.pairwise(offsets):
+                yield blob[start:end].decode()
+        except UnicodeDecodeError as error:
+            raise _damaged(error) from None
 
     def __iter__(self) -> Iterator[str | int]:
         return map(int, self.texts()) if self.integer else self.texts()
+
+    def to_series(self, name: str = "") -> pl.Series:
+        """Return all ids as a column of the type that they had in the log; whole numbers beyond 64 bits stay texts."""
+        import polars as pl
+
+        texts = pl.Series(name, [*self.texts()], dtype=pl.String)
+        if not self.integer:
+            return texts
+        numbers = texts.cast(pl.Int64, strict=False)
+        return texts if numbers.has_nulls() else numbers
 
     @cached_property
     def _index(self) -> dict[str, int]:
@@ -79,3 +99,7 @@ class Ids(Sequence[str | int]):
         np.cumsum(lengths, out=offsets[1:])
         source = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
         return Ids(np.asarray(self.blob)[source], offsets, self.integer)
+
+
+def _damaged(error: UnicodeDecodeError) -> DataError:
+    return DataError(f"an id or a title is not UTF-8 ({error.reason}): the data is damaged, prepare it again")

@@ -40,11 +40,11 @@ def attention(found: Explanation, path: str | Path) -> Path:
     """Draw an explanation: the attention weights as a heat strip over the last events, and the measured effect of each below."""
     n = max(found.columns, len(found.events))
     n_rows = (len(found.a_x) if found.a_x else 0) + (1 if found.a_h else 0)
-    names = ["(before the start)"] * (n - len(found.events)) + [short(event.title) for event in found.events]
+    names = ["(before the start)"] * (n - len(found.events)) + [short(event.label) for event in found.events]
     effects = np.array([np.nan] * (n - len(found.events)) + [event.effect for event in found.events])
     size = (max(6.0, 1.2 + 0.95 * n), 4.2 + 0.42 * n_rows)
     with figure(path, size) as drawn:
-        drawn.suptitle(f"{found.model} recommends {short(found.recommended.title, 60)}", parse_math=False)
+        drawn.suptitle(f"{found.model} recommends {short(found.recommended.label, 60)}", parse_math=False)
         if n_rows:
             strip, below = drawn.subplots(2, 1, sharex=True, height_ratios=(0.42 * n_rows, 1.6))
             heat_strip(strip, found.a_x, found.a_h, n)

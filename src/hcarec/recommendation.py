@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hcarec import atomic
+from hcarec.catalogs import overlap
 from hcarec.data.split import Part
 from hcarec.errors import ConfigError, DataError, ModelError
 from hcarec.evaluation import resplit, take
@@ -102,8 +103,8 @@ def recommend_all(
     if target.suffix.lower() not in FORMATS:
         raise ConfigError(f"cannot write '{target}': name a file that ends in {', '.join(FORMATS)}")
     check_k(k)
-    columns = {"user_id": pl.String, "rank": pl.Int32, "item_id": pl.String, "score": pl.Float32, "basis": pl.String}
-    schema = columns if model.titles is None else columns | {"title": pl.String}
+    user_type, item_type = (ids.to_series().dtype for ids in (data.user_ids, model.item_ids))
+    schema: dict[str, Any] = {"user_id": user_type, "rank": pl.Int32, "item_id": item_type, "score": pl.Float32, "basis": pl.String, "title": pl.String}
     counts = {"users": 0, "rows": 0, "popular": 0}
 
     def frames(*_: Any) -> Iterator[pl.DataFrame]:
@@ -123,10 +124,16 @@ def recommend_all(
     return Written(**counts, hide_seen=model.hide_seen if hide_seen is None else hide_seen)
 
 
-def open_data(model: Model, path: str | Path | None = None) -> Sequences:
-    """Open a data set to recommend from: the one given, or the one that the model was trained on, if it is still that."""
+def open_data(model: Model, path: str | Path | None = None, *, allow_mismatch: bool = False) -> Sequences:
+    """Open a data set to recommend from: the one given, or the one that the model was trained on, if it is still that.
+
+    A given one of whose items the model knows less than half is refused by `DataError`, unless `allow_mismatch`.
+    """
     if path is not None:
-        return Sequences.open(path)
+        data = Sequences.open(path)
+        if not is_trained_on(model, data):
+            overlap(model, data).check(f"'{path}'", allow_mismatch)
+        return data
     noted = _noted(model)
     if not isinstance(noted.get("path"), str):
         raise DataError("the model does not note where its data is: give it with --data DATA")
@@ -168,20 +175,19 @@ def _frames(model: Model, data: Sequences, k: int, rules: Rules) -> Iterator[tup
 
     k = min(k, len(model.item_ids))
     places, rows, allowed = _places(model, data), trained_rows(model, data), model.mask(rules.allow, rules.deny)
-    names = pl.Series(list(model.item_ids.texts()), dtype=pl.String)
-    titles = pl.Series(list(model.titles.texts()), dtype=pl.String) if model.titles is not None else None
+    user_ids, names = data.user_ids.to_series(), model.item_ids.to_series()
+    known = [title or None for title in model.titles.texts()] if model.titles is not None else [None] * len(model.item_ids)
+    titles = pl.Series(known, dtype=pl.String)
     size = max(1, min(USERS_AT_ONCE, ROWS_AT_ONCE // max(k, 1)))
     for begin in range(0, data.n_users, size):
         end = min(begin + size, data.n_users)
         items, scores, personal = _rank(model, _histories(data, places, begin, end), rows[begin:end], k, rules, allowed)
         user, rank = np.nonzero(items >= 0)
-        users = pl.Series(list(data.user_ids.take(np.arange(begin, end)).texts()), dtype=pl.String)
         found = items[user, rank]
         basis = pl.Series([model.basis, "popular"]).gather(np.where(personal, 0, 1)[user])
-        frame = pl.DataFrame(
-            {"user_id": users.gather(user), "rank": (rank + 1).astype(np.int32), "item_id": names.gather(found), "score": scores[user, rank], "basis": basis}
-        )
-        yield frame if titles is None else frame.with_columns(title=titles.gather(found)), end
+        who = {"user_id": user_ids.gather(begin + user), "rank": (rank + 1).astype(np.int32)}
+        what = {"item_id": names.gather(found), "score": scores[user, rank], "basis": basis, "title": titles.gather(found)}
+        yield pl.DataFrame(who | what), end
 
 
 def _one(model: Model, past: Ragged, row: np.ndarray, k: int, rules: Rules) -> list[Recommendation]:
@@ -221,14 +227,15 @@ def trained_rows(model: Model, data: Sequences) -> np.ndarray:
     Only users of the very data that it was trained on have one, and only if they gave it something to learn from.
     """
     rows = np.full(data.n_users, -1)
-    if model.user_ids is not None and _same_data(model, data):
+    if model.user_ids is not None and is_trained_on(model, data):
         rules = model.about.get("protocol")
         learned = (resplit(data, rules["split"]).train if rules else data).lengths > 0
         rows[learned] = np.flatnonzero(learned)
     return rows
 
 
-def _same_data(model: Model, data: Sequences) -> bool:
+def is_trained_on(model: Model, data: Sequences) -> bool:
+    """Say whether this is the very data that a model was trained on."""
     return bool(_noted(model).get("fingerprint") == data.fingerprint)
 
 
@@ -240,7 +247,7 @@ def _noted(model: Model) -> dict[str, Any]:
 
 def _places(model: Model, data: Sequences) -> np.ndarray:
     """Return where the items of a data set are in the model's catalogue, (n_items,), -1 for those that are not."""
-    if _same_data(model, data):
+    if is_trained_on(model, data):
         return np.arange(data.n_items, dtype=np.int32)
     return np.array([model.item_ids.find(item) for item in data.item_ids.texts()], np.int32)
 

@@ -75,19 +75,22 @@ class Sequences:
     def __iter__(self) -> Iterator[np.ndarray]:
         return (self[user] for user in range(self.n_users))
 
-    def title(self, item: int) -> str:
-        """Return an item's name where there is one, else its id."""
-        name = self.titles.text(item) if self.titles is not None else ""
-        return name or self.item_ids.text(item)
+    def title(self, item: int) -> str | None:
+        """Return an item's title, or None where it is not known."""
+        return (self.titles.text(item) or None) if self.titles is not None else None
+
+    def label(self, item: int) -> str:
+        """Return an item's title, or its id where it has none."""
+        return self.title(item) or self.item_ids.text(item)
 
     def __repr__(self) -> str:
         return f"Sequences({self.n_users:,} users, {self.n_items:,} items, {self.n_events:,} events)"
 
     def to_frame(self) -> pl.DataFrame:
-        """Return the events as a Polars frame with the outside ids, in order."""
+        """Return the events as a Polars frame, in order; ids have the type that they had in the log."""
         import polars as pl
 
-        user_ids, item_ids = (pl.Series([*ids.texts()], dtype=pl.String) for ids in (self.user_ids, self.item_ids))
+        user_ids, item_ids = self.user_ids.to_series(), self.item_ids.to_series()
         columns = {"user_id": user_ids.gather(np.repeat(np.arange(self.n_users), self.lengths)), "item_id": item_ids.gather(np.asarray(self.items))}
         return pl.DataFrame(columns if self.times is None else columns | {"timestamp": np.asarray(self.times)})
 
@@ -108,8 +111,8 @@ class Sequences:
         return digest.hexdigest()
 
     def verify(self) -> None:
-        """Read everything and fail if it is not what was written."""
-        if (found := self._hash()) != self.fingerprint:
+        """Read everything that was written to disk and fail if it is not what was written."""
+        if self.about.get("fingerprint") and (found := self._hash()) != self.fingerprint:
             raise DataError(f"the data has fingerprint {found[:12]}, its manifest says {self.fingerprint[:12]}: it is damaged, prepare it again")
 
     # -- on disk -------------------------------------------------------------------------------------------------
@@ -144,7 +147,7 @@ class Sequences:
 
     @classmethod
     def open(cls, path: str | Path) -> Sequences:
-        """Map a prepared set from disk; nothing is read until it is touched."""
+        """Map a prepared set from disk; offsets and item numbers are checked, all else is read when it is touched."""
         folder = Path(path)
         manifest = _read_manifest(folder)
         arrays = {name: _map(folder / f"{name}.npy", spec) for name, spec in manifest["arrays"].items()}
@@ -166,6 +169,8 @@ class Sequences:
             raise DataError(f"'{folder}' has no array {missing} in its {MANIFEST}: it is damaged, prepare it again") from None
         if (found.n_users, found.n_items, found.n_events) != (manifest["users"], manifest["items"], manifest["events"]):
             raise DataError(f"'{folder}' does not hold what its {MANIFEST} says: it is damaged, prepare it again")
+        if fault := _fault(found):
+            raise DataError(f"'{folder}': {fault}: it is damaged, prepare it again")
         return found
 
     def with_titles(self, titles: dict[str, str], fields: dict[str, dict[str, str]] | None = None) -> Sequences:
@@ -175,6 +180,27 @@ class Sequences:
             return Ids.of(texts.get(item, "") for item in self.item_ids.texts())
 
         return replace(self, titles=column(titles), fields={name: column(texts) for name, texts in (fields or {}).items()})
+
+
+def _fault(data: Sequences) -> str | None:
+    """Return what is wrong with the places and numbers that others trust without a look, or None."""
+    tables = {"user_ids": data.user_ids, "item_ids": data.item_ids, **({} if data.titles is None else {"titles": data.titles}), **data.fields}
+    cuts = {"offsets": (data.offsets, data.n_events), **{name: (texts.offsets, len(texts.blob)) for name, texts in tables.items()}}
+    for name, (offsets, size) in cuts.items():
+        at = np.asarray(offsets)
+        if at.dtype != np.int64 or at.ndim != 1 or not len(at) or at[0] != 0 or at[-1] != size or (at[1:] < at[:-1]).any():
+            return f"the places in {name} do not go from 0 to {size:,}"
+    for name, texts in tables.items():
+        if texts.blob.dtype != np.uint8:
+            return f"{name} are not texts"
+        if name not in ("user_ids", "item_ids") and len(texts) != data.n_items:
+            return f"{name} are of {len(texts):,} items instead of {data.n_items:,}"
+    items = np.asarray(data.items)
+    if items.dtype != np.int32 or items.ndim != 1 or (len(items) and (items.min() < 0 or items.max() >= data.n_items)):
+        return f"an event has an item outside 0 to {data.n_items - 1:,}"
+    if data.times is not None and (data.times.shape != items.shape or data.times.dtype.kind not in "if"):
+        return "there is not a time for each event"
+    return None
 
 
 def is_prepared(path: Path) -> bool:

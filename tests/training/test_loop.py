@@ -158,7 +158,7 @@ def test_a_model_that_counts_keeps_no_checkpoint_of_another_run(
     assert (tmp_path / "m" / "checkpoint").is_dir()
     train(data, tmp_path / "m", model="gru", d=4, epochs=2, resume=True, compare=False)
     assert (tmp_path / "m" / "checkpoint").is_dir()
-    model = train(data, tmp_path / "m", model="pop", compare=False)
+    model = train(data, tmp_path / "m", model="pop", overwrite=True, compare=False)
     assert not (tmp_path / "m" / "checkpoint").exists()
     train(data, tmp_path / "n", model="gru", d=4, epochs=1, compare=False)
     model.save(tmp_path / "n")

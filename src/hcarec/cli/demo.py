@@ -124,7 +124,7 @@ class Demo:
 
         self.say(f"hcarec train {self.out / 'data'} -o {self.out / name} {words}")
         with LiveTable() as table:
-            model = train(data, self.out / name, model=name, seed=self.seed, callback=table, **settings)
+            model = train(data, self.out / name, model=name, seed=self.seed, overwrite=True, callback=table, **settings)
         if not model.about["finished"]:
             raise KeyboardInterrupt
         return model
@@ -139,7 +139,7 @@ class Demo:
         user, folder, model = ordinary_user(data), self.out / SERVED[0], next(one for one in models if one.name == SERVED[0])
         name, history = data.user_ids.text(user), [data.item_ids[item] for item in data[user]]
         self.say(f"hcarec recommend {folder} --user {name} -k 5")
-        console().print(f"the last of {len(history)} events of user {name}: " + "; ".join(data.title(item) for item in data[user][-5:]))
+        console().print(f"the last of {len(history)} events of user {name}: " + "; ".join(data.label(item) for item in data[user][-5:]))
         best = model.recommend(history, 5)
         show(model, best, None, "what comes next")
         self.say(f"hcarec explain {folder} --user {name}")

@@ -83,13 +83,13 @@ def _compared(models: Sequence[Model]) -> Section:
 
 
 def _recommended(user: str, best: Sequence[Recommendation], why: Explanation) -> Section:
-    events = [[Cell(str(one.item)), Cell(one.title), Cell(_number(one.weight)), Cell(f"{one.effect:+.3f}")] for one in why.events]
+    events = [[Cell(str(one.item)), Cell(one.label), Cell(_number(one.weight)), Cell(f"{one.effect:+.3f}")] for one in why.events]
     note = "Weight: the attention that the event got in all. Effect: how much lower the score of the best recommendation is when the event is left out."
     last = Table("The last events", ("item", "name", "weight", "effect"), events, note)
-    listed = [[Cell(str(n)), Cell(str(one.item)), Cell(one.title), Cell(f"{one.score:.3f}")] for n, one in enumerate(best, 1)]
+    listed = [[Cell(str(n)), Cell(str(one.item)), Cell(one.label), Cell(f"{one.score:.3f}")] for n, one in enumerate(best, 1)]
     coming = Table("What may come next", ("rank", "item", "name", "score"), listed)
     alt = "A heat strip of attention weights over the last events, and bars of the measured effect of each."
-    drawing = Figure(f"Why {best[0].title}", "attention", f"{why.verdict[:1].upper()}{why.verdict[1:]}.", alt)
+    drawing = Figure(f"Why {best[0].label}", "attention", f"{why.verdict[:1].upper()}{why.verdict[1:]}.", alt)
     return Section(f"One user: {user}", [coming, last, drawing])
 
 

@@ -16,6 +16,7 @@ def explain(
     history: Annotated[str | None, Option(metavar="ID,ID,..", help="Items so far, oldest first; or a JSON list, for ids that hold commas.")] = None,
     user: Annotated[str | None, Option(metavar="ID", help="A user of the data; the user's whole log is the history.")] = None,
     data: Annotated[Path | None, Option(metavar="DATA", help="Where users are read from; by default the data that the model notes.")] = None,
+    allow_mismatch: Annotated[bool, Option("--allow-mismatch", help="Go on with --data of whose items the model knows less than half.")] = False,
     item: Annotated[str | None, Option(metavar="ID", help="The item to explain; by default the best recommendation.")] = None,
     plot: Annotated[Path | None, Option(metavar="FILE", help="Draw weights and effects with item names, PNG or SVG.")] = None,
     json: Annotated[str | None, Option(metavar="FILE", help="Write everything as JSON to a file, or to standard output with '-'.")] = None,
@@ -24,13 +25,12 @@ def explain(
     if (history is None) == (user is None):
         raise ConfigError(f"{'neither' if user is None else 'both'} of --history and --user given: give one of them")
     with working("loading"):
-        from hcarec.cli.recommend import history_ids
+        from hcarec.cli.recommend import history_ids, users_data
         from hcarec.explanation import explain as explain_after
         from hcarec.models import load
-        from hcarec.recommendation import open_data
 
         loaded = load(model)
-        past = history_ids(loaded, history, user, open_data(loaded, data) if user is not None else None)
+        past = history_ids(loaded, history, user, users_data(loaded, data, allow_mismatch) if user is not None else None)
         found = explain_after(loaded, past, item)
     if json is not None:
         emit_json(json, found.as_dict())

@@ -20,8 +20,8 @@ CELL, WIDEST, LABEL, NAME_LINES, BAR = 6, 11, 9, 3, 12
 def render(found: Explanation, console: Console) -> None:
     """Print the heat strip, the events with weight and effect, and how far the two agree."""
     one = found.recommended
-    item = f" ({printable(str(one.item))})" if one.title != str(one.item) else ""
-    console.print(Text(f"{found.model} recommends {printable(one.title)}{item}, score {one.score:.4f}", style="bold"))
+    item = f" ({printable(str(one.item))})" if one.title else ""
+    console.print(Text(f"{found.model} recommends {printable(one.label)}{item}, score {one.score:.4f}", style="bold"))
     blocks = (console.encoding or "").lower().replace("-", "").startswith("utf")
     if found.columns:
         _strip(found, console, blocks)
@@ -49,7 +49,7 @@ def step_name(back: int) -> str:
 
 def place_names(found: Explanation) -> list[str]:
     """Return the item's name at each place of the windows, empty before the start of the history."""
-    names = [event.title for event in found.events][-found.columns :] if found.columns else []
+    names = [event.label for event in found.events][-found.columns :] if found.columns else []
     return [""] * (found.columns - len(names)) + [printable(name) for name in names]
 
 
@@ -98,8 +98,8 @@ def _events(found: Explanation, blocks: bool) -> Table:
     table.add_column("", min_width=BAR, no_wrap=True)
     most = max((abs(event.effect) for event in found.events), default=0.0)
     for back, event in zip(reversed(range(len(found.events))), found.events, strict=True):
-        item = f" ({event.item})" if event.title != str(event.item) else ""
+        item = f" ({event.item})" if event.title else ""
         weight = [f"{event.weight:.2f}"] if event.weight is not None else []
         strength = bar(abs(event.effect) / most if most else 0.0, BAR, blocks)
-        table.add_row(step_name(back), Text(printable(f"{event.title}{item}")), *weight, f"{event.effect:+.4f}", strength)
+        table.add_row(step_name(back), Text(printable(f"{event.label}{item}")), *weight, f"{event.effect:+.4f}", strength)
     return table

@@ -6,7 +6,7 @@ import contextlib
 from pathlib import Path
 from typing import Annotated, Any
 
-from typer import Argument, Option
+from typer import Argument, Exit, Option
 
 from hcarec.cli.console import console, emit_json
 from hcarec.errors import ConfigError, ModelError
@@ -19,12 +19,17 @@ def info(
     model: Annotated[Path, Argument(metavar="MODEL", help="Folder made by 'hcarec train'.")],
     json: Annotated[str | None, Option(metavar="FILE", help="Write everything as JSON to a file, or to standard output with '-'.")] = None,
 ) -> None:
-    """Say what a model folder holds: the model, its data, protocol, metrics and size, and whether its files are intact."""
+    """Say what a model folder holds: the model, its data, protocol, metrics and size, and whether its files are intact; a damaged one exits with 2."""
     found = look(model)
     if json is not None:
         emit_json(json, found)
-    if json == "-":
-        return
+    if json != "-":
+        _show(model, found)
+    if not found.get("intact", True):
+        raise Exit(2)
+
+
+def _show(model: Path, found: dict[str, Any]) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -95,8 +100,10 @@ def _unfinished(folder: Path) -> dict[str, Any]:
 def _state(path: Path, digest: str) -> dict[str, Any]:
     import hashlib
 
+    from hcarec import atomic
+
     try:
-        content = path.read_bytes()
+        content = atomic.read_bytes(path)
     except OSError as error:
         return {"state": "missing", "bytes": 0, "reason": error.strerror}
     return {"state": "intact" if hashlib.sha256(content).hexdigest() == digest else "damaged", "bytes": len(content)}

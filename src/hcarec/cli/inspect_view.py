@@ -41,7 +41,7 @@ def _table(report: Report) -> Table:
     for heading in ("users", "items", "feedbacks", "mean length", "sparsity"):
         table.add_column(heading, justify="right")
     row = (figures.users, figures.items, figures.events)
-    table.add_row(*(f"{count:,}" for count in row), f"{figures.mean_length:.2f}", f"{figures.sparsity:.4f}%")
+    table.add_row(*(f"{count:,}" for count in row), f"{figures.mean_length:.2f}", f"{100 * figures.sparsity:.4f}%")
     return table
 
 

@@ -29,6 +29,7 @@ def recommend(
     all_users: Annotated[bool, Option("--all-users", help="Recommend for every user of the data, into the file -o.")] = False,
     similar: Annotated[str | None, Option(metavar="ITEM", help="Instead, show the items most like this one.")] = None,
     data: Annotated[Path | None, Option(metavar="DATA", help="Where users are read from; by default the data that the model notes.")] = None,
+    allow_mismatch: Annotated[bool, Option("--allow-mismatch", help="Go on with --data of whose items the model knows less than half.")] = False,
     out: Annotated[Path | None, Option("--out", "-o", metavar="FILE", help="File for --all-users: .parquet, .csv or .jsonl.")] = None,
     k: Annotated[int, Option("-k", help="How many items.")] = 10,
     hide_seen: Annotated[bool | None, Option("--hide-seen/--keep-seen", help="Leave out items of the history, or not; by default the model's rule.")] = None,
@@ -49,8 +50,8 @@ def recommend(
     with working("loading"):
         from hcarec.models import load
         from hcarec.models.base import check_k
-        from hcarec.recommendation import open_data, recommend_user
         from hcarec.recommendation import recommend as recommend_after
+        from hcarec.recommendation import recommend_user
 
         check_k(k)
         loaded = load(model)
@@ -61,8 +62,8 @@ def recommend(
         return show(loaded, loaded.similar_items(similar, k), json, f"most like {label(loaded, similar)}")
     if all_users:
         assert out is not None
-        return _everybody(loaded, data, out, k, rules | {"threads": threads})
-    source = open_data(loaded, data) if user is not None else None
+        return _everybody(loaded, users_data(loaded, data, allow_mismatch), out, k, rules | {"threads": threads})
+    source = users_data(loaded, data, allow_mismatch) if user is not None else None
     past = history_ids(loaded, history, user, source)
     if user is not None and source is not None:
         found = recommend_user(loaded, source, user, k, threads=threads, **rules)
@@ -73,11 +74,22 @@ def recommend(
     show(loaded, found, json, f"{basis}; {seen_rule(loaded, hide_seen)}")
 
 
-def _everybody(model: Model, data: Path | None, out: Path, k: int, rules: dict[str, Any]) -> None:
-    from hcarec.recommendation import open_data, recommend_all
+def users_data(model: Model, path: Path | None, allow_mismatch: bool) -> Sequences:
+    """Open the data that users are read from; say how many of its items the model knows where it is not the data it was trained on."""
+    from hcarec.catalogs import overlap
+    from hcarec.recommendation import is_trained_on, open_data
+
+    data = open_data(model, path, allow_mismatch=allow_mismatch)
+    if not is_trained_on(model, data):
+        print(f"hcarec: {overlap(model, data)}", file=sys.stderr)
+    return data
+
+
+def _everybody(model: Model, data: Sequences, out: Path, k: int, rules: dict[str, Any]) -> None:
+    from hcarec.recommendation import recommend_all
 
     with _users_done() as progress:
-        written = recommend_all(model, open_data(model, data), out, k, progress=progress, **rules)
+        written = recommend_all(model, data, out, k, progress=progress, **rules)
     popular = f"; {written.popular:,} of them got the popular items" if written.popular else ""
     rule = seen_rule(model, rules["hide_seen"])
     console().print(f"{written.rows:,} rows for {written.users:,} users written to {out}{popular}; {rule}", markup=False)
@@ -175,7 +187,7 @@ def show(model: Model, found: Sequence[Recommendation], json: str | None, why: s
     if not found:
         shown.print("nothing is left to recommend")
         return
-    named = any(one.title != str(one.item) for one in found)
+    named = any(one.title for one in found)
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("rank", justify="right")
     for heading in ("item", "title") if named else ("item",):
@@ -183,15 +195,14 @@ def show(model: Model, found: Sequence[Recommendation], json: str | None, why: s
     table.add_column("score", justify="right")
     table.add_column("basis")
     for place, one in enumerate(found, 1):
-        title = "" if one.title == str(one.item) else printable(one.title)
+        title = printable(one.title or "")
         table.add_row(str(place), *map(Text, (printable(str(one.item)), title)[: 1 + named]), score_text(one), one.basis)
     shown.print(table)
 
 
 def as_json(one: Recommendation) -> dict[str, Any]:
-    """Return a recommendation as the contract has it; the title only where there is one."""
-    title = {"title": one.title} if one.title != str(one.item) else {}
-    return {"item": str(one.item), "score": one.score, "basis": one.basis, **title}
+    """Return a recommendation as JSON has it: the id in the type that it had in the log, the title null where it is not known."""
+    return {"item": one.item, "title": one.title, "score": one.score, "basis": one.basis}
 
 
 def score_text(one: Recommendation) -> str:
@@ -202,7 +213,7 @@ def score_text(one: Recommendation) -> str:
 def label(model: Model, item: str | int) -> str:
     """Return an item's name, or its id where it has none."""
     index = model.item_ids.find(item)
-    return printable(model.title(index) if index >= 0 else str(item))
+    return printable(model.label(index) if index >= 0 else str(item))
 
 
 def printable(text: str) -> str:

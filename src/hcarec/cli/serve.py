@@ -30,6 +30,7 @@ def serve(
     keys: Annotated[Path | None, Option(metavar="FILE", help="File of API keys, of which it holds only hashes; read again when it changes.")] = None,
     make_key: Annotated[str | None, Option(metavar="SCOPES", help="Only make a key for read, write and/or admin, add it to --keys, print it once.")] = None,
     retention: Annotated[str | None, Option(metavar="last=N,days=N", help="Keep only the last N events of a user, those of N days, or both.")] = None,
+    allow_mismatch: Annotated[bool, Option("--allow-mismatch", help="Serve a model that knows less than half of the items of --data.")] = False,
     restore: Annotated[Path | None, Option(metavar="FILE", help="Fill the store, which must be empty, from a backup before serving.")] = None,
     beside: Annotated[list[Path] | None, Option(metavar="MODEL", help="Another model, which answers when it is named; may be repeated.")] = None,
     backups: Annotated[Path | None, Option(metavar="FOLDER", help="Where POST /admin/backup writes and POST /admin/restore reads.")] = None,
@@ -63,6 +64,7 @@ def serve(
             keys=keys,
             backups=backups,
             beside=tuple(beside or ()),
+            allow_mismatch=allow_mismatch,
             log=log,
         )
         measured = _index(model) if index else None
@@ -134,6 +136,8 @@ def _say(service: Service, address: str, plan: Settings, measured: str | None) -
     """Print where the service is, what it serves and what it promises."""
     shown, info = console(), service.model
     shown.print(f"hcarec serves {info.title}, {info.items:,} items (model {info.model}) at {address}", style="bold")
+    if service.fit is not None:
+        shown.print(f"data: {service.fit}")
     for card in service.models()[1:]:
         shown.print(f"beside it, by name: {card.name}, {card.title} (model {card.model})")
     shown.print(f"store: {_without_password(plan.store)}; {service.durability}")

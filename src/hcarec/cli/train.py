@@ -38,11 +38,13 @@ def train(
     device: Annotated[str, Option(help="What computes: auto, cpu or cuda.")] = "auto",
     settings: Annotated[list[str] | None, Option("--set", metavar="KEY=VALUE", help="Any other setting: d, learning_rate, l2, .. May be repeated.")] = None,
     resume: Annotated[bool, Option("--resume", help="Go on with an interrupted run, or a finished one with more epochs.")] = False,
+    overwrite: Annotated[bool, Option("--overwrite", help="Replace the model that MODEL holds, once the new one is whole.")] = False,
     refit: Annotated[bool, Option("--refit", help="Then train once more on everything, for the chosen number of epochs, for use in production.")] = False,
     tensorboard: Annotated[Path | None, Option(metavar="FOLDER", help="Write TensorBoard events there.")] = None,
     json: Annotated[str | None, Option(metavar="FILE", help="Write the outcome as JSON to a file, or to standard output with '-'.")] = None,
 ) -> None:
     """Train a model, watching loss and metrics; Ctrl-C stops cleanly, --resume goes on."""
+    from hcarec.artefact import is_finished
     from hcarec.cli.train_view import LiveTable, show
     from hcarec.training import train as train_model
 
@@ -58,6 +60,7 @@ def train(
         "threads": threads,
         "device": device,
         "resume": resume,
+        "overwrite": overwrite,
     }
     given = {"window_x": window_x, "window_h": window_h, "epochs": epochs, "preset": preset, "trainer": trainer}
     options |= {name: value for name, value in given.items() if value is not None} | _settings(settings or [])
@@ -74,11 +77,13 @@ def train(
         trained = _refit(trained, sequences, out, seed, options)
     if json is not None:
         emit_json(json, {"model": trained.config.title, **trained.about})
-    if json != "-" and (trained.about["finished"] or trained.about["training"]["epochs"]):
+    done, finished = trained.about["training"]["epochs"], trained.about["finished"]
+    kept = not finished and is_finished(out)
+    if json != "-" and not kept and (finished or done):
         show(trained, out)
-    if not trained.about["finished"]:
-        done = trained.about["training"]["epochs"]
-        console(stderr=True).print(f"stopped in epoch {done + 1}{'' if done else ', so that there is no model yet'}; go on with --resume")
+    if not finished:
+        there = "the model that was there before stays until this one is finished" if kept else "" if done else "there is no model yet"
+        console(stderr=True).print(f"stopped in epoch {done + 1}{', ' * bool(there)}{there}; go on with --resume")
         raise Exit(130)
 
 
@@ -102,7 +107,7 @@ def _refit(trained: Model, sequences: Sequences, out: Path, seed: int, options: 
     from hcarec.training import train as train_model
 
     before = artefact.read(out)
-    again = {**options, "split": "none", "resume": False}
+    again = {**options, "split": "none", "resume": False, "overwrite": False}
     if trained.config.trains:
         again.pop("epochs", None)
         again["epochs_from"] = out

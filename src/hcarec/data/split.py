@@ -23,6 +23,9 @@ RATIO = 0.8
 VALIDATION_RATIO = 0.8
 """Share of the training part that still trains when the rest of it validates."""
 
+NO_CLOCK = {"number": "its times are a running number", "equal": "all its events have the same time"}
+"""Kinds of times that cannot be compared across users, in words."""
+
 When = str | int | float | datetime.date | np.datetime64
 
 
@@ -146,6 +149,7 @@ def _time_places(sequences: Sequences, ratio: float, at: When | None, validation
     _check_order(times, sequences.offsets)
     date = _time_at(times, ratio) if at is None else _moment(at, sequences.time_unit)
     _check_within(date, times, "test")
+    _check_clock(sequences)
     seen = _count_before(times, sequences.offsets, date)
     rule, parameters = f"events before {date} train, the rest test", {"at": date}
     if not validation:
@@ -199,6 +203,14 @@ def _check_within(date: int | float, times: np.ndarray, part: str) -> None:
     if not first < date <= last:
         fault = "no event comes before it to train on" if date <= first else f"no event is left for the {part}"
         raise DataError(f"the {part} begins at {date}, the events run from {first} to {last}: {fault}, give another date or split")
+
+
+def _check_clock(sequences: Sequences) -> None:
+    """Refuse times that say nothing across users."""
+    from hcarec.data.health_order import clock_kind  # compiles, so only where a date is to be found
+
+    if (kind := clock_kind(sequences)) in NO_CLOCK:
+        raise DataError(f"the split 'time' needs a clock, but {NO_CLOCK[kind]}: split by 'ratio' or 'leave-one-out', or prepare with real times")
 
 
 def _check_order(times: np.ndarray, offsets: np.ndarray) -> None:

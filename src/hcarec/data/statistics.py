@@ -91,7 +91,7 @@ class Distribution:
 
 @dataclass(frozen=True)
 class Statistics:
-    """A log in figures; shares are fractions, `sparsity` is in percent as in the paper; None where times are missing."""
+    """A log in figures; shares and `sparsity` are fractions; None where times are missing."""
 
     users: int
     items: int
@@ -130,7 +130,7 @@ def statistics(sequences: Sequences) -> Statistics:
         items=n_items,
         events=events,
         mean_length=events / users if users else 0.0,
-        sparsity=max(0.0, 100 * (1 - events / cells)) if cells else 0.0,  # the paper counts repeats too, so few cells can overflow
+        sparsity=max(0.0, 1 - events / cells) if cells else 0.0,  # the paper counts repeats too, so few cells can overflow
         lengths=Distribution.of(sequences.lengths),
         popularity=Distribution.of(np.bincount(items, minlength=n_items)),
         repeats=_repeats(items, sequences.lengths, n_items),

@@ -250,7 +250,7 @@ _CAPTIONS = {
 
 def _draw_weights(found: dict[str, Any], path: Path) -> None:
     title = f"{found['method']}, seed {found['seed']}, user {found['user']}"
-    figures.attention(found["a_x"], found["a_h"], [one["title"] for one in found["items"]], path, title)
+    figures.attention(found["a_x"], found["a_h"], [one["title"] or str(one["item"]) for one in found["items"]], path, title)
 
 
 def _behaviour_table(name: str, found: dict[str, Any]) -> Table:

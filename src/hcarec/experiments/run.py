@@ -99,7 +99,8 @@ def _perform(run: Run, results: Results, callback: Callback) -> dict[str, Any] |
     if data.fingerprint != run.data.fingerprint:
         raise DataError(f"'{run.data.path}' has been replaced by other data since the experiment began: run the same command again for the new data")
     keeper = OwnBest(results.running / f"{run.key}.users", run.selection == "best-epoch-on-test", callback)
-    options: dict[str, Any] = {"selection": run.selection, "seed": run.seed, "threads": 1, "resume": run.config.trains, "ks": run.ks, "compare": False}
+    options: dict[str, Any] = {"selection": run.selection, "seed": run.seed, "threads": 1, "ks": run.ks, "compare": False}
+    options |= {"resume": run.config.trains, "overwrite": not run.config.trains}
     model = train(data, work, callback=keeper, **options, **run.config.as_dict())
     if not model.about["finished"]:
         return None

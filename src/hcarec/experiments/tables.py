@@ -74,7 +74,7 @@ def data_table(noted: Mapping[str, Mapping[str, Any]]) -> Table:
     for name, one in noted.items():
         kept = one["filters"]
         words = f"{kept.get('min_user_events', 1)}..{kept.get('max_user_events', '')} events" if kept else "all"
-        plain = (f"{one['users']:,}", f"{one['items']:,}", f"{one['events']:,}", f"{one['mean_length']:.2f}", f"{one['sparsity']:.4f}")
+        plain = (f"{one['users']:,}", f"{one['items']:,}", f"{one['events']:,}", f"{one['mean_length']:.2f}", f"{100 * one['sparsity']:.4f}")
         rows.append([Cell(name), *map(Cell, plain), Cell(f"{100 * one['repeats']:.1f}"), Cell(words)])
     return Table("Data sets (Table 3)", columns, rows, "Repeats: events whose item the user had before.")
 

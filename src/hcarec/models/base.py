@@ -28,12 +28,20 @@ if TYPE_CHECKING:
 
 
 class Recommendation(NamedTuple):
-    """One recommended item; `basis` says what it rests on: the history (personal) or all users' (popular)."""
+    """One recommended item; `basis` says what it rests on: the history (personal) or all users' (popular).
+
+    The id has the type that it had in the log; `title` is None where it is not known.
+    """
 
     item: str | int
     score: float
     basis: str
-    title: str
+    title: str | None
+
+    @property
+    def label(self) -> str:
+        """Return the item's title, or its id where it has none."""
+        return self.title or str(self.item)
 
 
 class Model(ABC):
@@ -316,10 +324,13 @@ class Model(ABC):
         there = found.items[0] >= 0
         return found.items[0][there], found.scores[0][there]
 
-    def title(self, item: int) -> str:
-        """Return an item's name where there is one, else its id."""
-        name = self.titles.text(item) if self.titles is not None else ""
-        return name or self.item_ids.text(item)
+    def title(self, item: int) -> str | None:
+        """Return an item's title, or None where it is not known."""
+        return (self.titles.text(item) or None) if self.titles is not None else None
+
+    def label(self, item: int) -> str:
+        """Return an item's title, or its id where it has none."""
+        return self.title(item) or self.item_ids.text(item)
 
     # -- on disk -------------------------------------------------------------------------------------------------
 

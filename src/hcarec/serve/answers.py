@@ -7,6 +7,11 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 Moment = Annotated[str, Meta(description="ISO 8601, UTC.", extra_json_schema={"format": "date-time"})]
+When = Annotated[Moment | None, Meta(description="Null where the log knows an order but no clock.")]
+
+
+ItemId = Annotated[str | int, Meta(description="In the type that it had in the log.")]
+Title = Annotated[str | None, Meta(description="Null where it is not known.")]
 
 
 class TakenEvent(Struct):
@@ -26,10 +31,10 @@ class TakenEvents(Struct):
 class Item(Struct):
     """A recommended item."""
 
-    item: str
+    item: ItemId
+    title: Title
     score: float
     basis: str
-    title: str
 
 
 class Recommended(Struct):
@@ -54,8 +59,8 @@ class Similar(Struct):
 class ExplainedEvent(Struct):
     """One event: its attention in all, and how much lower the score is without it."""
 
-    item: str
-    title: str
+    item: ItemId
+    title: Title
     weight: float | None
     effect: float
 
@@ -64,8 +69,8 @@ class Explained(Struct):
     """Attention weights from oldest to newest, measured effects of the last events, and how far the two agree."""
 
     model: str
-    item: str
-    title: str
+    item: ItemId
+    title: Title
     score: float
     a_x: list[list[float]] | None
     a_h: list[float] | None
@@ -78,8 +83,8 @@ class Explained(Struct):
 class CatalogueItem(Struct):
     """An item: its name, how often it occurs in training, and what else the titles file said of it."""
 
-    item: str
-    title: str
+    item: ItemId
+    title: Title
     events: int
     fields: dict[str, str]
 
@@ -95,9 +100,9 @@ class FoundItems(Struct):
 class Step(Struct):
     """One event: the attention over the last inputs and the last hidden states when it came in, oldest to newest; null without that level."""
 
-    item: str
-    title: str
-    time: Moment | None
+    item: ItemId
+    title: Title
+    time: When
     inputs: list[float] | None
     hidden: list[float] | None
 
@@ -150,8 +155,8 @@ class Users(Struct):
 class KeptEvent(Struct):
     """An event of the log."""
 
-    item: str
-    time: Moment
+    item: ItemId
+    time: When
     event_id: str | UnsetType = UNSET
 
 
@@ -227,6 +232,20 @@ class Fine(Struct):
     """All is well."""
 
     status: str
+
+
+class KnownItems(Struct):
+    """How many of the items of the data, or of the model before, the model being served knows."""
+
+    known: int
+    items: int
+
+
+class Ready(Struct):
+    """Requests can be served; `catalog` says how well the model fits, null where there was nothing to compare it with."""
+
+    status: str
+    catalog: KnownItems | None
 
 
 class Problem(Struct):

@@ -16,8 +16,8 @@ class Step(NamedTuple):
     None for a level that is off, and for a model without attention. `time` in microseconds since 1970, None where it has none.
     """
 
-    item: str
-    title: str
+    item: str | int
+    title: str | None
     time: int | None
     inputs: list[float] | None
     hidden: list[float] | None
@@ -43,5 +43,5 @@ def attention(serving: Serving, past: Sequence[tuple[str, int | None]], last: in
         a_x, a_h = model.attention(np.array([index for index, _ in found], np.int32), last)
         inputs = inputs if a_x is None else a_x.tolist()
         hidden = hidden if a_h is None else a_h.tolist()
-    steps = [Step(model.item_ids.text(index), model.title(index), time, *rows) for (index, time), *rows in zip(shown, inputs, hidden, strict=True)]
+    steps = [Step(model.item_ids[index], model.title(index), time, *rows) for (index, time), *rows in zip(shown, inputs, hidden, strict=True)]
     return Attention(serving.name, *model.windows, steps)

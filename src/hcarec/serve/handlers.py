@@ -24,6 +24,7 @@ from hcarec.serve.logs import Log, iso
 from hcarec.serve.messages import NewEvent, Taken
 from hcarec.serve.metrics import Metrics
 from hcarec.serve.page_files import INDEX, PageFile, read_page
+from hcarec.serve.policy import CLOCK
 from hcarec.serve.search import Item
 from hcarec.serve.service import Service
 from hcarec.serve.status import Recent
@@ -67,6 +68,7 @@ class Text(NamedTuple):
 
 _wish, _question = msgspec.json.Decoder(schemas.Wish), msgspec.json.Decoder(schemas.Question)
 _look, _named = msgspec.json.Decoder(schemas.Look), msgspec.json.Decoder(schemas.Named)
+_swap = msgspec.json.Decoder(schemas.Swap)
 
 
 async def take(site: Site, call: Call, body: bytes) -> answers.TakenEvents:
@@ -99,7 +101,7 @@ async def recommend(site: Site, call: Call, body: bytes) -> answers.Recommended:
 async def explain(site: Site, call: Call, body: bytes) -> Any:
     """Explain a recommendation."""
     question = _question.decode(body)
-    item = None if question.item is msgspec.UNSET else schemas.check_id("item", question.item)
+    item = None if question.item is msgspec.UNSET else schemas.check_id("item", schemas.text(question.item))
     explanation = await site.service.explain(question.message(), item)
     return msgspec.convert(explanation.as_dict(), answers.Explained)
 
@@ -108,7 +110,7 @@ async def attention(site: Site, call: Call, body: bytes) -> answers.Attended:
     """Show the attention at the last steps."""
     look = _look.decode(body)
     found = await site.service.attention(look.message(), int(look.last))
-    steps = [answers.Step(one.item, one.title, None if one.time is None else iso(one.time), one.inputs, one.hidden) for one in found.steps]
+    steps = [answers.Step(one.item, one.title, _when(one.time), one.inputs, one.hidden) for one in found.steps]
     return answers.Attended(found.model, found.window_x, found.window_h, steps)
 
 
@@ -154,7 +156,8 @@ async def history(site: Site, call: Call, body: bytes) -> answers.UserHistory:
     if not found.events:
         raise Refusal(404, "not_found", "there are no events of this user")
     return answers.UserHistory(
-        user, [answers.KeptEvent(one.item, iso(one.time), msgspec.UNSET if one.event_id is None else one.event_id) for one in found.events]
+        user,
+        [answers.KeptEvent(site.service.outside(one.item), _when(one.time), msgspec.UNSET if one.event_id is None else one.event_id) for one in found.events],
     )
 
 
@@ -168,14 +171,18 @@ async def retract(site: Site, call: Call, body: bytes) -> answers.Removed:
 
 async def forget(site: Site, call: Call, body: bytes) -> answers.Forgotten:
     """Forget a user."""
-    return answers.Forgotten(await site.service.forget(call.id_in_path("user")))
+    forgotten = await site.service.forget(call.id_in_path("user"))
+    if not forgotten:
+        raise Refusal(404, "not_found", "there are no events of this user")
+    return answers.Forgotten(forgotten)
 
 
 async def swap(site: Site, call: Call, body: bytes) -> answers.Swapped:
     """Answer with another model."""
-    name = _named.decode(body).name
+    asked = _swap.decode(body)
+    name = asked.name
     try:
-        info = await site.service.swap(site.models / name)
+        info = await site.service.swap(site.models / name, allow_mismatch=asked.allow_mismatch)
     except StoreError:
         raise
     except HcarecError as error:
@@ -224,12 +231,13 @@ async def health(site: Site, call: Call, body: bytes) -> answers.Fine:
     return answers.Fine("ok")
 
 
-async def ready(site: Site, call: Call, body: bytes) -> answers.Fine:
+async def ready(site: Site, call: Call, body: bytes) -> answers.Ready:
     """Say whether requests can be served."""
     reason = site.service.ready()
     if reason is not None:
         raise Refusal(503, "not_ready", reason, 1)
-    return answers.Fine("ready")
+    fit = site.service.fit
+    return answers.Ready("ready", None if fit is None else answers.KnownItems(fit.known, fit.items))
 
 
 async def status(site: Site, call: Call, body: bytes) -> answers.Doing:
@@ -281,4 +289,9 @@ def _described(item: Item) -> answers.CatalogueItem:
 
 
 def _items(found: Sequence[Recommendation]) -> list[answers.Item]:
-    return [answers.Item(str(one.item), one.score, one.basis, one.title) for one in found]
+    return [answers.Item(one.item, one.title, one.score, one.basis) for one in found]
+
+
+def _when(time: int | None) -> str | None:
+    """Write a time, in microseconds since 1970, where it is one of a clock."""
+    return None if time is None or time < CLOCK else iso(time)

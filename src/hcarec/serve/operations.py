@@ -138,7 +138,7 @@ OPERATIONS = (
         "Forget a user: remove the log and the state from the store.",
         "admin",
         answers.Forgotten,
-        refuses={422: "The id has more bytes than the store takes.", 503: _STORE},
+        refuses={404: "There are no events of this user.", 422: "The id has more bytes than the store takes.", 503: _STORE},
     ),
     Operation(
         "swap",
@@ -147,8 +147,8 @@ OPERATIONS = (
         "Answer with another model from now on; no request fails meanwhile, and a bad model is refused.",
         "admin",
         answers.Swapped,
-        schemas.Named,
-        refuses={422: "The model cannot be used; the one before goes on.", 503: _STORE},
+        schemas.Swap,
+        refuses={422: "The model cannot be used, or does not fit; the one before goes on.", 503: _STORE},
         counted=False,
     ),
     Operation(
@@ -175,7 +175,7 @@ OPERATIONS = (
     ),
     Operation("health", "GET", "/healthz", "Say that the server runs.", None, answers.Fine, counted=False),
     Operation(
-        "ready", "GET", "/readyz", "Say whether requests can be served.", None, answers.Fine, refuses={503: "Not now; the message says why."}, counted=False
+        "ready", "GET", "/readyz", "Say whether requests can be served.", None, answers.Ready, refuses={503: "Not now; the message says why."}, counted=False
     ),
     Operation("status", "GET", "/v1/status", "Say how the server is doing.", "read", answers.Doing, counted=False),
     Operation("metrics", "GET", "/metrics", "Give figures for Prometheus.", "read", counted=False, kinds=("text/plain",)),

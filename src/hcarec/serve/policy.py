@@ -10,6 +10,8 @@ from hcarec.serve.stores.interface import Event
 from hcarec.serve.stores.records import encode
 
 SECOND = 1_000_000
+CLOCK = 10 * 365 * 86_400 * SECOND
+"""Earlier times, ten years from 1970 on, are those of a log that knows an order or an unknown day, and no date."""
 EARLIEST = 946_684_800 * SECOND
 """The beginning of the year 2000: no event of a running service is older, a clock that says so is not set."""
 

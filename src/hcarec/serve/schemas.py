@@ -17,7 +17,10 @@ MOST_EVENTS, MOST_K, MOST_ITEMS, MOST_LISTED, MOST_TYPED = 1000, 1000, 2000, 10_
 """Events in a request; items in an answer; items of a history or a visit; items in an allow-list or a deny-list, or events of a history read back;
 characters of a search."""
 
-Id = Annotated[str, Meta(min_length=1, max_length=ID_BYTES, description=f"Any text of at most {ID_BYTES} bytes of UTF-8.")]
+Text = Annotated[str, Meta(min_length=1, max_length=ID_BYTES, description=f"Any text of at most {ID_BYTES} bytes of UTF-8.")]
+Whole = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1, description='The same as its text: 17850 is the id "17850".')]
+# To JSON 17850.0 is as whole a number as 17850, as far as it is written exactly.
+Id = Text | Whole | Annotated[float, Meta(ge=-(2**53), le=2**53, multiple_of=1)]
 Items = Annotated[list[Id], Meta(max_length=MOST_ITEMS)]
 Listed = Annotated[list[Id], Meta(max_length=MOST_LISTED)]
 ModelName = Annotated[str, Meta(min_length=1, max_length=ID_BYTES, description="One of /v1/models; by default the one being served.")]
@@ -42,7 +45,8 @@ class Event(Struct, forbid_unknown_fields=True):
 
     def message(self) -> NewEvent:
         """Return the event as the service takes it, who checks how many bytes its ids have."""
-        return NewEvent(self.user, self.item, None if self.time is UNSET else microseconds(self.time), self.event_id or None)
+        time = None if self.time is UNSET else microseconds(self.time)
+        return NewEvent(text(self.user), text(self.item), time, None if self.event_id is UNSET else text(self.event_id))
 
 
 EventList = Annotated[list[Event], Meta(min_length=1, max_length=MOST_EVENTS)]
@@ -111,6 +115,12 @@ class Named(Struct, forbid_unknown_fields=True):
     name: Name
 
 
+class Swap(Named, forbid_unknown_fields=True):
+    """A model folder by its name."""
+
+    allow_mismatch: Annotated[bool, Meta(description="Take it even if it knows less than half of the items known so far.")] = False
+
+
 class SimilarQuery(Struct, forbid_unknown_fields=True):
     """How many similar items."""
 
@@ -163,6 +173,11 @@ def microseconds(when: datetime.datetime | float) -> int:
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
+def text(given: str | float) -> str:
+    """Return an id as the text that it is kept as."""
+    return given if isinstance(given, str) else str(int(given))
+
+
 def check_id(what: str, given: str) -> str:
     """Refuse an id that is too long for the store; its length in characters has been checked."""
     if (len(given) > ID_BYTES // 4 and len(given.encode()) > ID_BYTES) or not given:
@@ -170,17 +185,15 @@ def check_id(what: str, given: str) -> str:
     return given
 
 
-def _checked(what: str, items: Sequence[str]) -> Sequence[str]:
-    for item in items:
-        check_id(f"an item of {what}", item)
-    return items
+def _checked(what: str, items: Sequence[str | float]) -> Sequence[str]:
+    return [check_id(f"an item of {what}", text(item)) for item in items]
 
 
 def _listed(what: str, items: Any) -> Sequence[str] | None:
     return None if items is UNSET else _checked(what, items)
 
 
-def _whose(user: Any, history: Any, visit: list[str]) -> tuple[str | None, Sequence[str] | None, Sequence[str]]:
+def _whose(user: Any, history: Any, visit: Sequence[str | float]) -> tuple[str | None, Sequence[str] | None, Sequence[str]]:
     if user is not UNSET and history is not UNSET:
         raise InputError("user and history are both given: give one of them, and the items of this visit as visit")
-    return None if user is UNSET else check_id("user", user), _listed("history", history), _checked("visit", visit)
+    return None if user is UNSET else check_id("user", text(user)), _listed("history", history), _checked("visit", visit)

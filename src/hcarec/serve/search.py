@@ -27,8 +27,8 @@ NONE, INSIDE, BEGINS = 0, 1, 2
 class Item(NamedTuple):
     """An item as people know it: its id, its name, how often it occurs in training, and what else is known of it."""
 
-    item: str
-    title: str
+    item: str | int
+    title: str | None
     events: int
     fields: dict[str, str]
 
@@ -43,7 +43,7 @@ class Found(NamedTuple):
 def describe(model: Model, index: int) -> Item:
     """Return what is known of an item."""
     fields = {name: text for name, texts in model.fields.items() if (text := texts.text(index))}
-    return Item(model.item_ids.text(index), model.title(index), int(model.item_events[index]), fields)
+    return Item(model.item_ids[index], model.title(index), int(model.item_events[index]), fields)
 
 
 def fold(text: str) -> str:

@@ -17,6 +17,7 @@ from hcarec.serve.stores.interface import Event, Store
 def seed(store: Store, folder: Path) -> int:
     """Import all histories of a data set into a store, once; return how many events were added."""
     data = Sequences.open(folder)
+    data.verify()
     return store.seed(data.fingerprint, histories(data))
 
 

@@ -58,6 +58,7 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     options: ServiceOptions = field(default_factory=ServiceOptions)
     beside: tuple[Path, ...] = ()
+    allow_mismatch: bool = False
 
 
 def run(settings: Settings, started: Callable[[Service, str], None]) -> None:
@@ -74,7 +75,8 @@ def run(settings: Settings, started: Callable[[Service, str], None]) -> None:
 
 
 async def _serve(settings: Settings, keys: Keys | None, listening: socket.socket, started: Callable[[Service, str], None]) -> None:
-    service = await Service.open(settings.model, settings.store, data=settings.data, restore=settings.restore, options=settings.options, beside=settings.beside)
+    given: dict[str, Any] = {"data": settings.data, "restore": settings.restore, "beside": settings.beside, "allow_mismatch": settings.allow_mismatch}
+    service = await Service.open(settings.model, settings.store, options=settings.options, **given)
     with _logging(settings.log) as log:
         try:
             site = Site(service, settings.limits, keys, log, settings.model.resolve().parent, settings.backups)

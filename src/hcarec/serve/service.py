@@ -12,10 +12,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from hcarec.catalogs import Overlap, overlap
 from hcarec.errors import InputError
 from hcarec.explanation import Explanation
 from hcarec.explanation import explain as explain_history
 from hcarec.models.base import Recommendation
+from hcarec.sequences import Sequences
 from hcarec.serve import asking
 from hcarec.serve.aside import Aside
 from hcarec.serve.attention import Attention, attention
@@ -50,6 +52,8 @@ class Service:
         self._live, self._store, self._ranker, self._options, self._beside = live, store, ranker, options, beside
         self._aside, self._searching = Aside("aside"), Aside("search")
         self._warm: Serving | None = None
+        self.fit: Overlap | None = None
+        """How many of the data's items, or of those of the model before, the model being served knows."""
         self._work = Work()
         self._swapping = asyncio.Lock()
         self._taking, self._finding = (Deadline(seconds, _too_late(seconds)) for seconds in (options.take_wait_s, options.state_wait_s))
@@ -67,15 +71,20 @@ class Service:
         restore: Path | None = None,
         options: ServiceOptions | None = None,
         beside: Sequence[Path] = (),
+        allow_mismatch: bool = False,
     ) -> Service:
         """Load a model, open a store (by its address, or by a function called in the thread that will own it), import the data set.
 
         A store that is empty is first filled from the backup `restore`. `beside` are the folders of further models, which answer when they are named.
+        A model that knows less than half of the data's items is refused with `DataError`, unless `allow_mismatch`.
         """
         options = options or ServiceOptions()
         loop = asyncio.get_running_loop()
         serving = await asyncio.to_thread(Serving.load, Path(model), options.half_states)
         others = await asyncio.to_thread(Beside.load, beside, serving)
+        fit = None if data is None else await asyncio.to_thread(lambda: overlap(serving.model, Sequences.open(data)))
+        if fit is not None:
+            fit.check(f"'{data}'", allow_mismatch)
 
         def begin() -> Live:
             at = store() if callable(store) else _open(store, options)
@@ -93,7 +102,9 @@ class Service:
         thread.start()
         live = await thread.opened
         ranker.start()
-        return cls(live, thread, ranker, options, others)
+        service = cls(live, thread, ranker, options, others)
+        service.fit = fit
+        return service
 
     # -- events --------------------------------------------------------------------------------------------------
 
@@ -209,6 +220,11 @@ class Service:
             self._searching.begin(lambda: serving.names.search("", 1))
             self._aside.begin(lambda: explain_history(serving.model, [serving.model.item_ids.text(0)]))
 
+    def outside(self, item: str) -> str | int:
+        """Return the id of an item in the type that it had in the log, where the model knows it."""
+        ids = self._live.serving.model.item_ids
+        return ids[index] if (index := ids.find(item)) >= 0 else item
+
     # -- users ---------------------------------------------------------------------------------------------------
 
     async def history(self, user: str, limit: int | None = 100) -> History:
@@ -235,11 +251,17 @@ class Service:
 
     # -- the model and the store ---------------------------------------------------------------------------------
 
-    async def swap(self, model: Path) -> ModelInfo:
-        """Let another model answer, once it is loaded, checked and warm; a bad one is refused with `ModelError` and the old one goes on."""
+    async def swap(self, model: Path, *, allow_mismatch: bool = False) -> ModelInfo:
+        """Let another model answer, once it is loaded, checked and warm; a bad one is refused with `ModelError` and the old one goes on.
+
+        So is one that knows less than half of the items of the old one (`DataError`), unless `allow_mismatch`.
+        """
         async with self._swapping:
             with self._work:
                 serving = await self._aside.run(lambda: Serving.load(Path(model), self._options.half_states))
+                before = self._live.serving.model
+                fit = await self._aside.run(lambda: overlap(serving.model, before))
+                fit.check("the items of the model being served", allow_mismatch, "allow_mismatch")
 
                 def switch(live: Live) -> None:
                     live.switch(serving)
@@ -247,6 +269,7 @@ class Service:
                     self._store.upkeep.renew()
 
                 await self._call("long", switch)
+                self.fit = fit
                 return serving.info
 
     async def backup(self, target: Path) -> None:

@@ -88,7 +88,7 @@ def read(model_folder: Path) -> Checkpoint | None:
     """Read the checkpoint of a model folder, if there is one; a damaged one is refused."""
     folder = model_folder / CHECKPOINT
     try:
-        content = json.loads((folder / NAME).read_text(encoding="utf-8"))
+        content = json.loads(atomic.read_bytes(folder / NAME))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:
@@ -128,7 +128,7 @@ def _read_tensors(folder: Path, file: File) -> Theta:
     from safetensors.numpy import load
 
     path = folder / Path(file.name).name
-    content = path.read_bytes()
+    content = atomic.read_bytes(path)
     if hashlib.sha256(content).hexdigest() != file.sha256:
         raise ValueError(f"{path.name} is not the file that was written")
     try:

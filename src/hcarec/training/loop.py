@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from hcarec import artefact, topk
+from hcarec import artefact, rankers
 from hcarec import protocol as protocols
 from hcarec.data.split import Part, Split, split
 from hcarec.errors import ConfigError, ModelError
@@ -27,6 +27,7 @@ from hcarec.training import checkpoint, resuming, yardsticks
 from hcarec.training.callbacks import Callback
 from hcarec.training.checkpoint import Checkpoint
 from hcarec.training.interrupts import stop_flag
+from hcarec.training.lock import one_run
 from hcarec.training.resources import Plan, check_fits, plan
 from hcarec.training.resuming import note_better
 from hcarec.training.trainer import Diverged, Trainer
@@ -111,15 +112,23 @@ class Loop:
 
     # -- the run ---------------------------------------------------------------------------------
 
-    def go(self, resume: bool, compare: bool) -> Model:
+    def go(self, resume: bool, overwrite: bool, compare: bool) -> Model:
         """Train to the end, or to Ctrl-C, and finish."""
         if resume and not self.model.config.trains:
             raise ConfigError(
                 f"{self.model.name} does not train in epochs, so that there is nothing to resume:"
                 " leave out --resume"
             )
-        if self.out is not None:
-            artefact.check_replaceable(self.out)
+        if self.model.config.trains and self.model.config.epochs == 0:
+            raise ConfigError("epochs is 0, so that nothing would be learned: give 1 or more")
+        if self.out is None:
+            return self._run(resume, overwrite, compare)
+        artefact.check_replaceable(self.out)
+        with one_run(self.out):
+            return self._run(resume, overwrite, compare)
+
+    def _run(self, resume: bool, overwrite: bool, compare: bool) -> Model:
+        """Plan, train and finish, alone in the folder."""
         items, offsets = np.asarray(self.train_part.items), np.asarray(self.train_part.offsets)
         self.model.set_catalog(self.data, items)
         notes = self._settle()
@@ -127,7 +136,9 @@ class Loop:
         planned = plan(self.model, self.train_part, self.data.n_items, n_evaluated)
         planned = replace(planned, notes=notes)
         check_fits(planned, self.model.smaller)
-        state = resuming.begin(self.out, self.identity(), self.model.config.epochs, resume)
+        state = resuming.begin(
+            self.out, self.identity(), self.model.config.epochs, resume, overwrite
+        )
         self.callback.planned(planned, self.model.config, state.epoch or None)
         with self.callback.busy(
             "counting" if not self.model.config.trains else "drawing parameters"
@@ -146,6 +157,7 @@ class Loop:
     def _settle(self) -> tuple[str, ...]:
         """Decide on device and whatever else is left to the data; return that in words."""
         if not self.model.config.trains:
+            self.run = replace(self.run, device="cpu")
             return ()
         device = trainer_of(self.model).choose_device(self.run.device)
         self.run = replace(self.run, device=device)
@@ -159,13 +171,15 @@ class Loop:
         ):
             trainer.warm()
             if self.parts.evaluated.any():
-                topk.warm()
+                rankers.warm(self.run.device)
         try:
             with stop_flag() as stop:
                 return self._epochs(trainer, state, stop)
         except Diverged as error:
             kept = "nothing was written"
-            if state.chosen is not None:
+            if self._holds_finished():
+                kept = f"the model that was in '{self.out}' before is kept"
+            elif state.chosen is not None:
                 kept = f"the model of epoch {state.chosen} is kept"
             self._finish(state, False, None)
             text = str(error)
@@ -178,7 +192,7 @@ class Loop:
     def _epochs(self, trainer: Trainer, state: Checkpoint, stop: threading.Event) -> bool:
         """Train epoch by epoch; return whether the end was reached."""
         events, epochs = len(self.train_part.items), self.model.config.epochs
-        saved = chunk_began = time.perf_counter()
+        saved, chunk_began = -math.inf, time.perf_counter()  # the first checkpoint comes soon
         first = trainer.progress.epoch + trainer.progress.complete
         for number in range(first, epochs + 1):
             if self._stops_early(state):
@@ -235,7 +249,8 @@ class Loop:
         with self.callback.busy(f"epoch {record['epoch']}: evaluating"):
             metrics, users, _ = evaluate_part(
                 self.model, *self.judged,
-                hide_seen=self.hide_seen, threads=self.run.threads, ks=self.ks,
+                hide_seen=self.hide_seen, threads=self.run.threads, device=self.run.device,
+                ks=self.ks,
             )  # fmt: skip
         record["evaluation_seconds"] = round(time.perf_counter() - began, 4)
         record["on"] = "validation" if self.selection == "validation" else "test"
@@ -332,14 +347,21 @@ class Loop:
                 "evaluation_seconds": round(evaluated + test_ended - test_began, 3),
                 "yardstick_seconds": round(yardstick_seconds, 3),
                 "events": len(train.items),
+                "device": self.run.device,
             },
         }
         if compared is not None:
             model.about["yardsticks"] = compared
-        if self.out is not None and not begun_only:
+        # A finished model gives way to a finished one alone; what is begun is in the checkpoint.
+        replaces = finished or (not begun_only and not self._holds_finished())
+        if self.out is not None and replaces:
             log = "".join(json.dumps(record) + "\n" for record in state.log).encode()
             model.save(self.out, log, keep_checkpoint=model.config.trains)
         return model
+
+    def _holds_finished(self) -> bool:
+        """Say whether the folder holds a finished model."""
+        return self.out is not None and artefact.is_finished(self.out)
 
     def _test(self) -> dict[str, Any]:
         """Return the metrics of the test part."""
@@ -347,7 +369,8 @@ class Loop:
         with self.callback.busy("evaluating on the test part"):
             found, _, _ = evaluate_part(
                 self.model, *test,
-                hide_seen=self.hide_seen, exact=True, threads=self.run.threads, ks=self.ks,
+                hide_seen=self.hide_seen, exact=True, threads=self.run.threads,
+                device=self.run.device, ks=self.ks,
             )  # fmt: skip
         return finite(found)
 

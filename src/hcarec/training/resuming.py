@@ -18,21 +18,30 @@ Best = dict[str, dict[str, float]]
 """The best value of each metric, and its epoch."""
 
 
-def begin(out: Path | None, run: dict[str, Any], epochs: int, resume: bool) -> Checkpoint:
+def begin(
+    out: Path | None, run: dict[str, Any], epochs: int, resume: bool, overwrite: bool = False
+) -> Checkpoint:
     """Return where to begin: at the checkpoint of a run like `run`, or at the start.
 
-    `run` is what two runs must share for one to go on with the other.
+    `run` is what two runs must share for one to go on with the other. A folder that holds a model
+    or a run is refused unless one of `resume` and `overwrite` says what is to become of it.
     """
-    done = out is not None and (out / artefact.MANIFEST).exists()
-    if out is None or (done and not resume):
+    if resume and overwrite:
+        raise ConfigError("--resume goes on and --overwrite starts anew: give one of them")
+    if out is None or overwrite:
         return Checkpoint(run)
+    if (out / artefact.MANIFEST).exists() and not resume:
+        raise ConfigError(
+            f"'{out}' already holds {_held(out)}: go on with --resume, replace it with --overwrite,"
+            " or choose another -o"
+        )
     found = checkpoint.read(out)
     if found is None:
         return Checkpoint(run)
     if not resume:
         raise ConfigError(
             f"'{out}' holds an unfinished run (epoch {found.epoch}):"
-            " go on with --resume, or remove it first"
+            " go on with --resume, or start anew with --overwrite"
         )
     theirs, ours = found.run, run
     began_by = theirs.get("config", {}).get("trainer")
@@ -55,6 +64,17 @@ def begin(out: Path | None, run: dict[str, Any], epochs: int, resume: bool) -> C
             f" command trains {epochs}: give more epochs, or another -o"
         )
     return found
+
+
+def _held(out: Path) -> str:
+    """Say which model a folder holds."""
+    try:
+        manifest = artefact.read_manifest(out)
+    except ModelError:
+        return "a model that is damaged"
+    early = "" if manifest.get("finished", True) else ", stopped early"
+    name = (manifest.get("data") or {}).get("name")
+    return f"{manifest.get('title')}{f' trained on {name}' if name else ''}{early}"
 
 
 def restore(out: Path, trainer: Trainer, state: Checkpoint, metric: str | None) -> None:

@@ -38,6 +38,7 @@ def train(
     threads: int | None = None,
     device: str = "auto",
     resume: bool = False,
+    overwrite: bool = False,
     epochs_from: str | Path | None = None,
     callback: Callback | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
@@ -49,7 +50,9 @@ def train(
 
     `model` is a name, hca-gru by default; `config` a TOML file or a model folder whose settings are
     taken, under those given here. `split` none trains on everything, with no test; `epochs_from`
-    takes the number of epochs that an evaluated model chose. `hide_seen` makes it the model's rule
+    takes the number of epochs that an evaluated model chose. A folder that holds a model is refused
+    unless `resume` goes on with it or `overwrite` lets it be replaced, once the new one is whole.
+    `hide_seen` makes it the model's rule
     to leave out items of the history. `compare` measures the yardsticks, Markov and POP, too. The
     returned model's `about` has metrics, protocol, selection, yardsticks; its "finished" is false
     where Ctrl-C or a diverging loss ended the run early. `ks` are the k of the metrics.
@@ -68,10 +71,11 @@ def train(
     given |= settings
     if epochs_from is not None:
         given["epochs"] = chosen_epochs(Path(epochs_from))
+    data.verify()
     rules = Rules(selection, hide_seen, _cutoffs(ks))
     loop = Loop(make(**given), data, out, rules, run, callback or Callback(), checkpoint_seconds)
     loop.divide(split, ratio, at)
-    return loop.go(resume, compare)
+    return loop.go(resume, overwrite, compare)
 
 
 def chosen_epochs(folder: Path) -> int:

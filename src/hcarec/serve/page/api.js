@@ -60,11 +60,19 @@ async function send(method, path, body, signal) {
 
 async function read(response) {
   try {
-    return await response.json();
+    return JSON.parse(await response.text(), named);
   } catch (error) {
     if (error.name === "AbortError") throw error;
     return null;
   }
+}
+
+/** Let every item be known by a text: its id, and where it has no title that id as its title. */
+function named(_, value) {
+  if (value === null || typeof value !== "object" || !("item" in value)) return value;
+  value.item = String(value.item);
+  if ("title" in value) value.title ??= value.item;
+  return value;
 }
 
 function problem(response, answer) {
