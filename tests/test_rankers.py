@@ -10,7 +10,7 @@ import pytest
 from hcarec import Sequences, rankers, synthetic, topk
 from hcarec.data.split import Split, split
 from hcarec.evaluation import evaluate_by, evaluate_part
-from hcarec.models import HCAGRU, Model
+from hcarec.models import Model, make
 from hcarec.training import train
 
 torch = pytest.importorskip("torch")
@@ -22,7 +22,12 @@ NO_CARD = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds 
 DEVICES = ["cpu", pytest.param("cuda", marks=NO_CARD)]
 PLAIN: dict[str, Any] = {"trainer": "minibatch", "d": 12, "initial": "scaled", "epochs": 2, "batch_size": 32}
 OPTIONS: dict[str, Any] = {**PLAIN, "blocks": 1, "padding": "masked", "fusion": "residual", "scores": "cosine", "item_norm": True, "copy_window": 5}
-NETWORKS = {"paper": PLAIN, "options": OPTIONS, "dropout": {**OPTIONS, "hidden_dropout": 0.5, "output_norm": True}}
+NETWORKS: dict[str, dict[str, Any]] = {
+    "paper": PLAIN,
+    "options": OPTIONS,
+    "dropout": {**OPTIONS, "hidden_dropout": 0.5, "output_norm": True},
+    "sasrec": {**PLAIN, "model": "sasrec", "length": 9, "scores": "cosine", "copy_window": 5},
+}
 CLOSE = 2e-5
 """Relative difference of scores that is rounding."""
 
@@ -39,7 +44,7 @@ def parts(data: Sequences) -> Split:
 
 @pytest.fixture(scope="module", params=list(NETWORKS))
 def model(request: pytest.FixtureRequest, data: Sequences) -> Model:
-    return HCAGRU(**NETWORKS[request.param]).fit(data, seed=1)
+    return make(**NETWORKS[request.param]).fit(data, seed=1)
 
 
 def asked(parts: Split, n_items: int) -> rankers.Asked:

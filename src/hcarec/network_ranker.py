@@ -62,9 +62,12 @@ class NetworkRanker:
     def encode(self, items: np.ndarray, offsets: np.ndarray) -> Queries:
         """Return the queries of n histories given as packed items."""
         lengths = np.diff(offsets)
+        if self._network.most_events is not None:
+            lengths = np.minimum(lengths, self._network.most_events)
+        begins = offsets[1:] - lengths
         order = np.argsort(-lengths, kind="stable")
         with one_torch_thread(), device_rank.ieee_products():
-            found = [self._encode_batch(items, offsets[:-1][rows], lengths[rows]) for rows in _batches(order, lengths)]
+            found = [self._encode_batch(items, begins[rows], lengths[rows]) for rows in _batches(order, lengths)]
         back = np.argsort(order)
         H = np.concatenate([vectors for vectors, _ in found])[back]
         corrections = [part for _, part in found if part is not None]

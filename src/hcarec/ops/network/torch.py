@@ -66,6 +66,11 @@ class SequenceNetwork(Module):
             Z = norm(Z, self.tensors["norm_item"])
         return normalize(Z, dim=1) if self.network.scores == "cosine" else Z
 
+    @property
+    def most_events(self) -> int | None:
+        """Return how many of the last events of a history are read; None reads all of them."""
+        return None
+
     @abstractmethod
     def pack(self, lengths: np.ndarray, rows: np.ndarray, T: int, device: Any) -> Any:
         """Lay out some rows of a batch padded to T; what is returned has `places`, see `forward`.

@@ -23,6 +23,11 @@ class SASNetwork(SequenceNetwork):
 
     network: Network
 
+    @property
+    def most_events(self) -> int:
+        """Return the network's `length`."""
+        return self.network.length
+
     def pack(self, lengths: np.ndarray, rows: np.ndarray, T: int, device: Any) -> Packing:
         """Lay out some rows of a batch."""
         assert lengths.max(initial=0) <= self.network.length, (lengths, self.network.length)
