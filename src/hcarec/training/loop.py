@@ -29,6 +29,7 @@ from hcarec.training.checkpoint import Checkpoint
 from hcarec.training.interrupts import stop_flag
 from hcarec.training.resources import Plan, check_fits, plan
 from hcarec.training.resuming import note_better
+from hcarec.training.speed import slowness
 from hcarec.training.trainer import Diverged, Trainer
 from hcarec.training.trainers import settle, trainer_of
 
@@ -124,11 +125,14 @@ class Loop:
         self.model.set_catalog(self.data, items)
         notes = self._settle()
         n_evaluated = int(self.parts.evaluated.sum())
-        planned = plan(self.model, self.train_part, self.data.n_items, n_evaluated)
+        planned = plan(
+            self.model, self.train_part, self.data.n_items, n_evaluated, self.run.threads
+        )
         planned = replace(planned, notes=notes)
         check_fits(planned, self.model.smaller)
         state = resuming.begin(self.out, self.identity(), self.model.config.epochs, resume)
-        self.callback.planned(planned, self.model.config, state.epoch or None)
+        stated = planned.on_machine(slowness())  # the unscaled one decides: it is no clock's
+        self.callback.planned(stated, self.model.config, state.epoch or None)
         with self.callback.busy(
             "counting" if not self.model.config.trains else "drawing parameters"
         ):

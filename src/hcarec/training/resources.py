@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hcarec import hardware
 from hcarec.data.split import Part
@@ -27,7 +27,8 @@ BASE = 400 << 20
 class Plan:
     """Estimates: `memory` in bytes, `seconds` of all epochs and evaluations, `events` an epoch.
 
-    `notes` say what was decided by the size of the data.
+    `epochs` are the most there will be, 0 for a model that counts. `notes` say what was decided by
+    the size of the data.
     """
 
     users: int
@@ -36,12 +37,20 @@ class Plan:
     epochs: int
     parameters: int
     memory: int
+    epoch_seconds: float
     seconds: float
     notes: tuple[str, ...] = ()
 
+    def on_machine(self, slowness: float) -> Plan:
+        """Return the plan for a machine that takes so many times as long."""
+        epoch, all_of_it = slowness * self.epoch_seconds, slowness * self.seconds
+        return replace(self, epoch_seconds=epoch, seconds=all_of_it)
 
-def plan(model: Model, train: Part, n_items: int, n_evaluated: int) -> Plan:
-    """Estimate memory and time of a run."""
+
+def plan(
+    model: Model, train: Part, n_items: int, n_evaluated: int, threads: int | None = None
+) -> Plan:
+    """Estimate memory and time of a run on so many threads, by default all cores."""
     users, events = len(train), len(train.items)
     shapes = model.shapes(n_items, users)
     parameters, d = (
@@ -51,11 +60,13 @@ def plan(model: Model, train: Part, n_items: int, n_evaluated: int) -> Plan:
     memory = BASE + 3 * 4 * parameters + 12 * events + n_evaluated * (4 * d + 400)
     if model.config.training is None:
         cost = counted(model, train, n_items, n_evaluated)
-        return Plan(users, n_items, events, 1, parameters, memory + cost.memory, cost.seconds)
-    cost, epochs = trainer_of(model).cost(model, train, n_items), model.config.epochs
+        return Plan(users, n_items, events, 0, parameters, memory + cost.memory, 0.0, cost.seconds)
+    cost = trainer_of(model).cost(model, train, n_items, threads or hardware.cores())
+    epochs = model.config.epochs
     evaluations = -(-epochs // model.config.training.evaluate_every)
     seconds = epochs * cost.seconds + evaluations * _evaluation(model, train, n_items, n_evaluated)
-    return Plan(users, n_items, events, epochs, parameters, memory + cost.memory, seconds)
+    memory += cost.memory
+    return Plan(users, n_items, events, epochs, parameters, memory, cost.seconds, seconds)
 
 
 def counted(model: Model, train: Part, n_items: int, n_evaluated: int) -> Cost:
