@@ -48,9 +48,7 @@ def open_data(name: str, users: int | None) -> Sequences:
     lengths = data.lengths[chosen]
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     places = np.repeat(np.asarray(data.offsets)[chosen] - offsets[:-1], lengths) + np.arange(offsets[-1])
-    return replace(
-        data, items=np.asarray(data.items)[places], offsets=offsets, user_ids=data.user_ids.take(chosen), times=None, time_unit=None, about={}
-    )
+    return replace(data, items=np.asarray(data.items)[places], offsets=offsets, user_ids=data.user_ids.take(chosen), times=None, time_unit=None, about={})
 
 
 def run(data: Sequences, settings: dict[str, Any]) -> dict[str, Any]:

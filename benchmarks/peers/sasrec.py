@@ -67,9 +67,7 @@ def main() -> None:
         )  # fmt: skip
 
     # RecTools' defaults but for what all contenders share: d, length, loss.
-    model = SASRecModel(
-        n_factors=options.d, session_max_len=options.length, loss="softmax", batch_size=options.batch_size, get_trainer_func=trainer
-    )
+    model = SASRecModel(n_factors=options.d, session_max_len=options.length, loss="softmax", batch_size=options.batch_size, get_trainer_func=trainer)
     model.fit(Dataset.construct(events))
 
 
