@@ -17,19 +17,19 @@ TORCH = "torch==2.13.0"  # pinned, because a newer one drags in gigabytes for GP
 
 
 class Peer(NamedTuple):
-    """What is compared with: its packages on PyPI, the script that drives it, and how many batches a round has."""
+    """What is compared with: its packages on PyPI, the script that drives it, its default batch size, and the batches of a round."""
 
     title: str
     requirements: tuple[str, ...]
     script: str
-    batches: dict[int, int]
-    """Batches of a round by batch size; the fastest size counts."""
+    batch_size: int
+    batches: int
 
 
 PEERS = {
     # RecBole 1.2.1 uses names that NumPy 2 no longer has.
-    "recbole": Peer("RecBole 1.2.1's GRU4Rec", ("recbole==1.2.1", "numpy<2"), "gru4rec.py", {2048: 8, 512: 32}),
-    "rectools": Peer("RecTools 0.19.0's SASRec", ("rectools[torch]==0.19.0",), "sasrec.py", {128: 5, 32: 20}),
+    "recbole": Peer("RecBole 1.2.1's GRU4Rec", ("recbole==1.2.1", "numpy<2"), "gru4rec.py", 2048, 6),
+    "rectools": Peer("RecTools 0.19.0's SASRec", ("rectools[torch]==0.19.0",), "sasrec.py", 128, 4),
 }
 
 
@@ -58,10 +58,9 @@ def write_log(data: Sequences, folder: Path) -> Path:
 class Running:
     """A peer's process; `train` has it train for a round. It idles in between."""
 
-    def __init__(self, name: str, python: Path, log: Path, batch_size: int, common: dict[str, int]) -> None:
+    def __init__(self, name: str, python: Path, log: Path, common: dict[str, int]) -> None:
         peer = PEERS[name]
-        self.batch_size = batch_size
-        options = common | {"batch-size": batch_size, "batches": peer.batches[batch_size]}
+        options = common | {"batch-size": peer.batch_size, "batches": peer.batches}
         arguments = [text for key, value in options.items() for text in (f"--{key}", str(value))]
         command = [str(python), "-W", "ignore", str(HERE / "peers" / peer.script), str(log), *arguments]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=log)

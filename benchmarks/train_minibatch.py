@@ -4,8 +4,8 @@ peers: ML-1M (users and items of 5 events or more), d = 64, at most 200 events o
 catalog: HCA-GRU-x5-h5 without a block against RecBole's GRU4Rec and RecTools' SASRec, both with their own defaults
 otherwise, each installed from PyPI into an environment of its own. An event is one target trained on. All take turns, after
 one round each that does not count: ours trains a whole epoch, theirs some batches drawn anew from all their samples, which
-gives the rate of a whole epoch, because their batches are alike; evaluation is left out. Each has several batch sizes, of
-which the fastest counts; the ratios are those of rounds, the median of them counts.
+gives the rate of a whole epoch, because their batches are alike; evaluation is left out. The batch sizes are their defaults;
+the ratio is the median of those of rounds.
 
 plan: what `hcarec train` states before a run, seconds of an epoch and the peak of resident memory, over what the epochs
 after the first and the whole process take, each case in a process of its own. The case of 100,000 items is one of them.
@@ -93,9 +93,8 @@ def measure_peers(data: Sequences, environments: Path, threads: int, rounds: int
     with tempfile.TemporaryDirectory() as folder:
         log = write_log(data, Path(folder))
         for name, peer in PEERS.items():
-            sizes = [_turns(ours, name, pythons[name], log, size, threads, rounds) for size in peer.batches]
-            best = max(sizes, key=lambda one: one["events_per_second"])
-            found[name] = {"title": peer.title, "goal": GOALS[name], "requirements": peer.requirements, **best, "sizes": sizes}
+            turns = _turns(ours, name, pythons[name], log, threads, rounds)
+            found[name] = {"title": peer.title, "goal": GOALS[name], "requirements": peer.requirements, **turns}
     return {
         "users": data.n_users, "items": data.n_items, "events": data.n_events, "d": D, "length": LENGTH, "threads": threads,
         "events_per_second": statistics.median(rate for one in found.values() for rate in one["ours_of_rounds"]),
@@ -103,15 +102,15 @@ def measure_peers(data: Sequences, environments: Path, threads: int, rounds: int
     }  # fmt: skip
 
 
-def _turns(ours: Ours, name: str, python: Path, log: Path, size: int, threads: int, rounds: int) -> dict[str, Any]:
+def _turns(ours: Ours, name: str, python: Path, log: Path, threads: int, rounds: int) -> dict[str, Any]:
     """Train both in turns; both have been warmed up."""
-    with Running(name, python, log, size, {"d": D, "length": LENGTH, "threads": threads}) as peer:
+    with Running(name, python, log, {"d": D, "length": LENGTH, "threads": threads}) as peer:
         first, pairs = peer.train(), []
         for _ in range(rounds):
             pairs.append((ours.train(), peer.train()))
     rates = [(mine["targets"] / mine["seconds"], theirs["targets"] / theirs["seconds"]) for mine, theirs in pairs]
     return {
-        "batch_size": size, "batches_of_a_round": PEERS[name].batches[size], "about": peer.about, "first_round": first,
+        "batch_size": PEERS[name].batch_size, "batches_of_a_round": PEERS[name].batches, "about": peer.about, "first_round": first,
         "events_per_second": statistics.median(theirs for _, theirs in rates),
         "events_per_second_of_rounds": [theirs for _, theirs in rates], "ours_of_rounds": [mine for mine, _ in rates],
         "ratio": statistics.median(mine / theirs for mine, theirs in rates), "ratio_of_rounds": [mine / theirs for mine, theirs in rates],
