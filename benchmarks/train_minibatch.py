@@ -38,7 +38,7 @@ from hcarec.training.trainers import settle, trainer_of
 from machine import describe
 from peer import PEERS, Running, install, write_log
 
-D, LENGTH, ROUNDS = 64, 200, 3
+D, LENGTH, ROUNDS = 64, 200, 2
 GOALS = {"recbole": 10.0, "rectools": 4.0}
 PLAN_GOAL, MEMORY_GOAL_GIB = 0.25, 4.0
 ML, BEAUTY, CHECKINS, SHOP = "ml-latest-small", "amazon_beauty", "foursquare_sg", "retailrocket"
@@ -108,6 +108,7 @@ def _turns(ours: Ours, name: str, python: Path, log: Path, threads: int, rounds:
         first, pairs = peer.train(), []
         for _ in range(rounds):
             pairs.append((ours.train(), peer.train()))
+            print(f"{name}: ours {pairs[-1][0]['seconds']:.1f} s, theirs {pairs[-1][1]['seconds']:.1f} s", file=sys.stderr, flush=True)
     rates = [(mine["targets"] / mine["seconds"], theirs["targets"] / theirs["seconds"]) for mine, theirs in pairs]
     return {
         "batch_size": PEERS[name].batch_size, "batches_of_a_round": PEERS[name].batches, "about": peer.about, "first_round": first,
