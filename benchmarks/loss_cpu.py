@@ -30,7 +30,7 @@ from numba.extending import intrinsic
 from hcarec.ops.loss.torch import cross_entropy
 from hcarec.ops.loss.vectors import FLOATS, INDEX, VECTOR, WIDE, constant, fma, fold
 
-from machine import describe
+from machine import describe, resident_mib
 
 POSITIONS = 4096
 SIZES = [(12_101, 128), (12_101, 64), (3_416, 64), (100_000, 64)]
@@ -90,16 +90,12 @@ def extra_memory(work: Callable[[], Any]) -> float | None:
     try:
         ctypes.CDLL(None).malloc_trim(0)  # else memory that was freed but kept hides what is taken anew
         Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
-        before = _status("VmRSS")
-        work()
-        return max(0.0, (_status("VmHWM") - before) / 1024)
     except (OSError, AttributeError):
         return None
-
-
-def _status(name: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return int(next(line.split()[1] for line in lines if line.startswith(name + ":")))
+    before = resident_mib("VmRSS")
+    work()
+    peak = resident_mib("VmHWM")
+    return None if before is None or peak is None else max(0.0, peak - before)
 
 
 def make_works(n_positions: int, n_items: int, d: int) -> dict[str, Callable[[], Any]]:

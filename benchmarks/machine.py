@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from hcarec.experiments import machine
@@ -18,4 +19,13 @@ def _version(name: str) -> str | None:
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
+        return None
+
+
+def resident_mib(name: str) -> float | None:
+    """Return the resident memory now (VmRSS) or at most so far (VmHWM), in MiB; None where Linux does not tell."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return int(next(line.split()[1] for line in lines if line.startswith(name + ":"))) / 1024
+    except (OSError, StopIteration):
         return None

@@ -64,6 +64,40 @@ def _training(result: dict[str, Any]) -> list[str]:
     return [*lines, "", f"Compiling: {first:.1f} s the first time ever, {after:.1f} s afterwards, imports included."]
 
 
+def _minibatches(result: dict[str, Any]) -> list[str]:
+    lines = ["## Training by mini-batches on a CPU", ""]
+    if "peers" in result:
+        found = result["peers"]
+        lines += [
+            f"MovieLens-1M with users and items of 5 events or more ({found['items']:,} items), d = {found['d']}, at most {found['length']} events of a",
+            f"sequence, full cross-entropy, {found['threads']} threads. HCA-GRU-x5-h5 without a block, {found['events_per_second']:,.0f} events a second",
+            "in whole epochs, in turns with other packages in their own configuration, of which some batches of an epoch are measured.",
+            "",
+        ]
+        rows = [
+            (one["title"], f"{one['events_per_second']:,.0f}", str(one["batch_size"]), f"{one['ratio']:.1f}", f"{one['goal']:.0f}")
+            for one in found["peers"].values()
+        ]
+        lines += [*_table(("beside", "events/s", "batch size", "times as fast", "goal"), rows), ""]
+    if "plan" in result:
+        plan = result["plan"]
+        lines += [
+            "What the plan states before a run, over what the epochs after the first and the process took: "
+            f"{plan['within']} of {plan['of']} figures are right within {plan['goal']:.0%}.",
+            f"100,000 items x d 64 took {plan['large_catalog_mib'] / 1024:.2f} GiB (goal: {plan['large_goal_gib']:.0f}).",
+            "",
+        ]
+        rows = []
+        for one in plan["cases"]:
+            case = ", ".join(f"{name} {value}" for name, value in one["settings"].items())
+            times = f"{one['planned_seconds']:.2f}", f"{one['seconds']:.2f}", f"{one['time_ratio']:.2f}"
+            memory = f"{one['planned_mib']:.0f}", f"{one['mib']:.0f}", f"{one['memory_ratio']:.2f}"
+            rows.append((one["log"], case, *times, *memory))
+        lines += _table(("log", "case", "planned s", "s an epoch", "ratio", "planned MiB", "MiB", "ratio"), rows)
+    commits = ", ".join(f"{commit} ({part})" for part, commit in result["commits"].items())
+    return [*lines, "", f"Parts were measured one after the other, at commits {commits}."]
+
+
 def _evaluation(result: dict[str, Any]) -> list[str]:
     rows = []
     for case in result["cases"]:
@@ -240,6 +274,7 @@ def _not_answered(outcome: dict[str, Any]) -> int:
 
 SECTIONS: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "train_cpu": _training,
+    "train_minibatch": _minibatches,
     "evaluate": _evaluation,
     "prepare": _prepare,
     "help": _open,

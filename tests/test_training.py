@@ -339,7 +339,7 @@ def test_a_terminal_shows_the_table(stored: Path, tmp_path: Path) -> None:
     assert run.returncode == 0
     assert json.loads(output)["metrics"]["ndcg@20"] > 0
     drawn = seen.decode(errors="replace")
-    for expected in ("training events", "GiB", "events/s", "ndcg@20", "left of 3 epochs"):
+    for expected in ("training events", "an epoch, at most 3 epochs: ", "GiB", "events/s", "ndcg@20", "left of 3 epochs"):
         assert expected in drawn, drawn
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import hcarec
-from hcarec import Sequences, synthetic
+from hcarec import Sequences, hardware, synthetic
 from hcarec.errors import ConfigError, ModelError
 from hcarec.settings import MinibatchSettings
 from hcarec.training import train
@@ -303,6 +303,60 @@ def test_a_loss_that_diverges_keeps_the_last_good_model(
         train(data, tmp_path / "m", model="gru", epochs=5, **QUICK)
     kept = hcarec.load(tmp_path / "m")
     assert kept.about["finished"] is False and np.isfinite(kept.theta["X"]).all()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried ..."),
+        RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+    ],
+)
+def test_memory_that_runs_out_keeps_the_last_good_model(
+    error: Exception, data: Sequences, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = Minibatch._learn
+
+    def fail(self: Minibatch, batch: Any, total: int) -> Any:
+        if self.progress.epoch == 3:
+            raise error
+        return plain(self, batch, total)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Minibatch, "_learn", fail)
+        says = r"^memory ran out: use smaller batches .*; the model of epoch [12] is kept$"
+        with pytest.raises(ModelError, match=says):
+            train(data, tmp_path / "m", model="gru", epochs=4, checkpoint_seconds=0, **QUICK)
+    assert hcarec.load(tmp_path / "m").about["finished"] is False
+    # The checkpoint goes on as if nothing had happened.
+    resumed = train(data, tmp_path / "m", model="gru", epochs=4, resume=True, **QUICK)
+    whole = train(data, model="gru", epochs=4, **QUICK)
+    assert resumed.about["finished"] and np.array_equal(resumed.theta["X"], whole.theta["X"])
+
+
+def test_an_error_that_is_not_of_memory_stays_what_it_is(
+    data: Sequences, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: Minibatch, batch: Any, total: int) -> Any:
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    monkeypatch.setattr(Minibatch, "_learn", fail)
+    with pytest.raises(RuntimeError, match="mat1 and mat2"):
+        train(data, model="gru", epochs=1, **QUICK)
+
+
+@pytest.mark.parametrize(
+    "what", [{"d": 65536}, {"batch_size": 10**6, "length": 100_000, "d": 8192}]
+)
+def test_what_cannot_fit_is_refused_before_the_run(
+    what: dict[str, int], data: Sequences, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hardware, "memory", lambda: hardware.Memory(4 << 30, 4 << 30))
+    says = r"needs about [\d.]+ GiB and 4\.0 GiB are free: use smaller batches .*a smaller d"
+    with pytest.raises(ConfigError, match=says):
+        train(data, tmp_path / "m", model="gru", **(QUICK | what))
+    assert not (tmp_path / "m").exists()
 
 
 def test_a_damaged_checkpoint_is_refused_in_one_line(data: Sequences, tmp_path: Path) -> None:

@@ -54,7 +54,8 @@ class LiveTable(Callback):
         shown = console(stderr=True)
         where = f", going on in epoch {resumed_at}" if resumed_at else ""
         shown.print(f"{config.title}: {planned.users:,} users, {planned.items:,} items, {planned.events:,} training events{where}", style="bold")
-        shown.print(f"about {span(planned.seconds)} and {planned.memory / (1 << 30):.1f} GiB, {planned.parameters:,} parameters")
+        each = f"{span(planned.epoch_seconds)} an epoch, at most {planned.epochs:,} epochs: " if planned.epochs else ""
+        shown.print(f"about {each}{span(planned.seconds)} and {planned.memory / (1 << 30):.1f} GiB, {planned.parameters:,} parameters")
         for note in planned.notes:
             shown.print(note, markup=False)
 

@@ -28,8 +28,16 @@ from hcarec.training.callbacks import Callback
 from hcarec.training.checkpoint import Checkpoint
 from hcarec.training.interrupts import stop_flag
 from hcarec.training.lock import one_run
-from hcarec.training.resources import Plan, check_fits, plan
+from hcarec.training.resources import (
+    OutOfMemory,
+    Plan,
+    check_fits,
+    less_memory,
+    memory_errors,
+    plan,
+)
 from hcarec.training.resuming import note_better
+from hcarec.training.speed import slowness
 from hcarec.training.trainer import Diverged, Trainer
 from hcarec.training.trainers import settle, trainer_of
 
@@ -133,20 +141,23 @@ class Loop:
         self.model.set_catalog(self.data, items)
         notes = self._settle()
         n_evaluated = int(self.parts.evaluated.sum())
-        planned = plan(self.model, self.train_part, self.data.n_items, n_evaluated)
+        planned = plan(
+            self.model, self.train_part, self.data.n_items, n_evaluated, self.run.threads
+        )
         planned = replace(planned, notes=notes)
-        check_fits(planned, self.model.smaller)
+        check_fits(planned, less_memory(self.model))
         state = resuming.begin(
             self.out, self.identity(), self.model.config.epochs, resume, overwrite
         )
-        self.callback.planned(planned, self.model.config, state.epoch or None)
-        with self.callback.busy(
-            "counting" if not self.model.config.trains else "drawing parameters"
-        ):
+        stated = planned.on_machine(slowness())  # the unscaled one decides: it is no clock's
+        self.callback.planned(stated, self.model.config, state.epoch or None)
+        begins = "drawing parameters" if self.model.config.trains else "counting"
+        with self.callback.busy(begins), memory_errors(less_memory(self.model)):
             self.model.initialize(items, offsets, self.run.seed, self.run.threads)
         finished = True
         if self.model.config.trains:
-            trainer = trainer_of(self.model)(self.model, self.train_part, self.run)
+            with memory_errors(less_memory(self.model)):
+                trainer = trainer_of(self.model)(self.model, self.train_part, self.run)
             if state.trainer is not None:
                 assert self.out is not None
                 judged = self.judged is not None
@@ -165,7 +176,10 @@ class Loop:
         return (f"computing on {device}", *([note] if note else []))
 
     def _learn(self, trainer: Trainer, state: Checkpoint) -> bool:
-        """Train until the end, Ctrl-C or a diverging loss; return whether the end was reached."""
+        """Train until the end, Ctrl-C or an error that keeps the best epoch so far.
+
+        Return whether the end was reached.
+        """
         with self.callback.busy(
             "getting the compiled code ready (the first time this takes half a minute)"
         ):
@@ -173,9 +187,9 @@ class Loop:
             if self.parts.evaluated.any():
                 rankers.warm(self.run.device)
         try:
-            with stop_flag() as stop:
+            with stop_flag() as stop, memory_errors(less_memory(self.model)):
                 return self._epochs(trainer, state, stop)
-        except Diverged as error:
+        except (Diverged, OutOfMemory) as error:
             kept = "nothing was written"
             if self._holds_finished():
                 kept = f"the model that was in '{self.out}' before is kept"
@@ -183,7 +197,7 @@ class Loop:
                 kept = f"the model of epoch {state.chosen} is kept"
             self._finish(state, False, None)
             text = str(error)
-            if error.user is not None:
+            if isinstance(error, Diverged) and error.user is not None:
                 text = text.replace(
                     f"user {error.user}", f"user '{self.data.user_ids.text(error.user)}'"
                 )

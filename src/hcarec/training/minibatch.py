@@ -19,6 +19,7 @@ from hcarec.models import Model
 from hcarec.ops.hca.shards import one_torch_thread
 from hcarec.ops.parameters import Theta
 from hcarec.settings import MinibatchSettings, RunSettings, TrainerSettings
+from hcarec.training import minibatch_cost
 from hcarec.training.batches import Batch, Batches
 from hcarec.training.objective import Objective
 from hcarec.training.trainer import Diverged, Progress, Trainer, TrainerState
@@ -32,10 +33,6 @@ ADVICE = (
 )
 WHOLE_CATALOG = 300_000
 """Items up to which every one is a negative at every step."""
-NETWORK, LOSS, OPTIMIZER = 2e10, 6e10, 1e10
-"""Arithmetic operations a second, about (see benchmarks/train_minibatch.py)."""
-TORCH = 300 << 20
-"""Memory of torch itself."""
 MOMENTS = ("exp_avg", "exp_avg_sq")
 """What AdamW remembers of every parameter."""
 
@@ -213,31 +210,8 @@ class Minibatch(Trainer):
         return found if asked == "auto" else asked
 
     @classmethod
-    def cost(cls, model: Model, part: Part, n_items: int) -> Cost:
-        """Estimate from the arithmetic: of the network by events read, of the loss by targets."""
-        settings = model.config.training
-        assert isinstance(settings, MinibatchSettings)
-        shapes = model.shapes(n_items, len(part))
-        d, targets = shapes["X"][1], int(np.maximum(part.lengths - 1, 0).sum())
-        read = targets
-        if settings.batches != "sequences":
-            longest = np.minimum(part.lengths, settings.length).astype(np.float64)
-            shared = 1 if settings.batches == "prefixes" else settings.positions
-            read = int((longest * np.maximum(part.lengths - 1, 0)).sum() / 2 / shared) + targets
-        scored = n_items if settings.loss in ("auto", "cross-entropy") else settings.negatives
-        steps = targets / max(1, settings.batch_size)
-        network = model.operations_per_event(n_items, len(part))
-        seconds = read * network / NETWORK + targets * 8.0 * scored * d / LOSS
-        if settings.batches == "sequences":
-            steps = len(part) / settings.batch_size
-        seconds += steps * 30.0 * sum(map(math.prod, shapes.values())) / OPTIMIZER
-        at_once = settings.batch_size * min(settings.length, int(part.lengths.max(initial=1)))
-        memory = (
-            TORCH
-            + 4 * 8 * sum(map(math.prod, shapes.values()))
-            + 4 * at_once * (24 * d + scored * (scored != n_items))
-        )
-        return Cost(seconds, memory)
+    def cost(cls, model: Model, part: Part, n_items: int, threads: int) -> Cost:
+        return minibatch_cost.estimate(model, part, n_items, threads)
 
 
 def rate(settings: MinibatchSettings, step: int, total: int) -> float:

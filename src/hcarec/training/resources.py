@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 from hcarec import hardware
 from hcarec.data.split import Part
-from hcarec.errors import ConfigError
+from hcarec.errors import ConfigError, ModelError
 from hcarec.evaluation import USERS_AT_ONCE
 from hcarec.hardware import Cost
 from hcarec.models import Model
@@ -22,12 +24,15 @@ CORRECTION = 40
 BASE = 400 << 20
 """Memory of the program itself, with compiled code."""
 
+LESS = "use fewer items (prepare with --min-item-events), or a larger machine"
+
 
 @dataclass(frozen=True)
 class Plan:
     """Estimates: `memory` in bytes, `seconds` of all epochs and evaluations, `events` an epoch.
 
-    `notes` say what was decided by the size of the data.
+    `epochs` are the most there will be, 0 for a model that counts. `notes` say what was decided by
+    the size of the data.
     """
 
     users: int
@@ -36,12 +41,20 @@ class Plan:
     epochs: int
     parameters: int
     memory: int
+    epoch_seconds: float
     seconds: float
     notes: tuple[str, ...] = ()
 
+    def on_machine(self, slowness: float) -> Plan:
+        """Return the plan for a machine that takes so many times as long."""
+        epoch, all_of_it = slowness * self.epoch_seconds, slowness * self.seconds
+        return replace(self, epoch_seconds=epoch, seconds=all_of_it)
 
-def plan(model: Model, train: Part, n_items: int, n_evaluated: int) -> Plan:
-    """Estimate memory and time of a run."""
+
+def plan(
+    model: Model, train: Part, n_items: int, n_evaluated: int, threads: int | None = None
+) -> Plan:
+    """Estimate memory and time of a run on so many threads, by default all cores."""
     users, events = len(train), len(train.items)
     shapes = model.shapes(n_items, users)
     parameters, d = (
@@ -51,11 +64,13 @@ def plan(model: Model, train: Part, n_items: int, n_evaluated: int) -> Plan:
     memory = BASE + 3 * 4 * parameters + 12 * events + n_evaluated * (4 * d + 400)
     if model.config.training is None:
         cost = counted(model, train, n_items, n_evaluated)
-        return Plan(users, n_items, events, 1, parameters, memory + cost.memory, cost.seconds)
-    cost, epochs = trainer_of(model).cost(model, train, n_items), model.config.epochs
+        return Plan(users, n_items, events, 0, parameters, memory + cost.memory, 0.0, cost.seconds)
+    cost = trainer_of(model).cost(model, train, n_items, threads or hardware.cores())
+    epochs = model.config.epochs
     evaluations = -(-epochs // model.config.training.evaluate_every)
     seconds = epochs * cost.seconds + evaluations * _evaluation(model, train, n_items, n_evaluated)
-    return Plan(users, n_items, events, epochs, parameters, memory + cost.memory, seconds)
+    memory += cost.memory
+    return Plan(users, n_items, events, epochs, parameters, memory, cost.seconds, seconds)
 
 
 def counted(model: Model, train: Part, n_items: int, n_evaluated: int) -> Cost:
@@ -73,12 +88,38 @@ def _evaluation(model: Model, train: Part, n_items: int, n_evaluated: int) -> fl
     return n_evaluated * n_items * (2.0 * d + 20) / RANKING + corrected / CORRECTING
 
 
+class OutOfMemory(ModelError):
+    """Memory that ran out during a run."""
+
+
+MEMORY_ERRORS = ("out of memory", "can't allocate memory", "not enough memory")
+"""How torch says it, in a RuntimeError."""
+
+
+@contextmanager
+def memory_errors(smaller: str) -> Iterator[None]:
+    """Turn memory that runs out into one line; `smaller` says what the model can be told."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        said = str(error).lower()
+        if not isinstance(error, MemoryError) and not any(text in said for text in MEMORY_ERRORS):
+            raise
+        raise OutOfMemory(f"memory ran out: {smaller}{LESS}") from None
+
+
+def less_memory(model: Model) -> str:
+    """Say what a model and its trainer can be told to need less memory."""
+    training = model.config.training
+    batches = training is not None and "batch_size" in training.names()
+    return ("use smaller batches (--set batch_size=..), " if batches else "") + model.smaller
+
+
 def check_fits(planned: Plan, smaller: str, available: int | None = None) -> None:
     """Refuse a run that cannot fit into memory; `smaller` says what the model can be told."""
     free = hardware.memory().available if available is None else available
     if free is not None and planned.memory > free:
         raise ConfigError(
             f"this run needs about {planned.memory / (1 << 30):.1f} GiB"
-            f" and {free / (1 << 30):.1f} GiB are free: {smaller}"
-            "use fewer items (prepare with --min-item-events), or a larger machine"
+            f" and {free / (1 << 30):.1f} GiB are free: {smaller}{LESS}"
         )

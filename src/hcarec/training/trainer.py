@@ -116,8 +116,11 @@ class Trainer(ABC):
 
     @classmethod
     @abstractmethod
-    def cost(cls, model: Model, part: Part, n_items: int) -> Cost:
-        """Estimate what an epoch over a training part needs, the parameters themselves left out."""
+    def cost(cls, model: Model, part: Part, n_items: int, threads: int) -> Cost:
+        """Estimate what an epoch over a training part needs, on the machine of the constants.
+
+        The memory is what comes on top of the parameters themselves.
+        """
 
     @property
     @abstractmethod

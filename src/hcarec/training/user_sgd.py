@@ -32,7 +32,7 @@ class UserSGD(Trainer):
     name = "user-sgd"
 
     @classmethod
-    def cost(cls, model: Model, part: Part, n_items: int) -> Cost:
+    def cost(cls, model: Model, part: Part, n_items: int, threads: int) -> Cost:
         operations = len(part.items) * model.operations_per_event(n_items, len(part))
         sizes = model.shapes(n_items, len(part))["X"]
         work = 64 * 4 * int(part.lengths.max(initial=1)) * sizes[1]
