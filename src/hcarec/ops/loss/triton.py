@@ -22,7 +22,7 @@ from torch import Tensor
 from hcarec.ops.loss import triton_kernels as dense
 from hcarec.ops.loss import triton_pairs as pairs
 
-MAX_D = 512
+_INTERPRETED = triton.knobs.runtime.interpret  # as when the kernels were made: slow, for tests
 _WAVES = 8  # programs of the first pass per multiprocessor, about
 _CORRECTED_PARTS = 4  # programs that share the corrected items of a tile
 _WORD = 32
@@ -36,37 +36,70 @@ class Tile(NamedTuple):
     warps: int
     stages: int
 
-
-_TILES = (
-    Tile(128, 64, 8, 3),
-    Tile(128, 64, 8, 2),
-    Tile(64, 64, 8, 2),
-    Tile(64, 32, 8, 2),
-    Tile(64, 32, 8, 1),
-    Tile(32, 32, 8, 1),
-    Tile(16, 32, 8, 1),
-)
+    def shared(self, precision: str, D: int) -> int:
+        """Return the bytes of shared memory that rows and columns take, about."""
+        if precision == "bf16":
+            return 2 * D * (self.rows + self.stages * self.columns)
+        if precision == "tf32":  # each tile of columns also transposed
+            return 4 * D * (self.rows + 2 * self.stages * self.columns)
+        return 4 * D * (2 * self.rows + (self.stages + 1) * self.columns)  # two terms of each
 
 
-def tile_of(precision: str, D: int, shared: int) -> Tile:
-    """Return the largest tile that fits into `shared` bytes and the registers."""
-    width, copies = {"bf16": (2, 1), "tf32": (4, 2), "tf32x3": (4, 3)}[precision]
-    for tile in _TILES:
-        if precision == "tf32x3" and tile.rows * D > 64 * 128:
-            continue  # its terms are in registers as well
-        needed = width * D * (tile.rows + copies * tile.stages * tile.columns)
-        if tile.rows * D <= 128 * 256 and needed <= shared:
+# The greatest D of each, the fastest first: measured on an H200, smaller ones for smaller cards.
+_TILES = {
+    "bf16": {
+        Tile(64, 64, 4, 3): 128,
+        Tile(128, 64, 8, 2): 256,
+        Tile(64, 32, 8, 2): 512,
+        Tile(16, 32, 4, 1): 512,
+    },
+    "tf32": {
+        Tile(128, 64, 8, 2): 128,
+        Tile(64, 32, 8, 2): 256,
+        Tile(32, 32, 8, 1): 512,
+        Tile(16, 32, 4, 1): 512,
+    },
+    "tf32x3": {
+        Tile(128, 32, 8, 2): 128,
+        Tile(64, 32, 8, 1): 256,
+        Tile(16, 32, 8, 1): 512,
+    },
+}
+
+
+def _tile(precision: str, D: int, shared: int) -> Tile | None:
+    """Return the first tile that is made for D and fits into `shared` bytes."""
+    for tile, greatest in _TILES[precision].items():
+        if greatest >= D and tile.shared(precision, D) <= shared:
             return tile
-    return _TILES[-1]
+    return None
 
 
+@torch.compiler.assume_constant_result
 @cache
 def _device(device: torch.device) -> tuple[int, int]:
     """Return the number of multiprocessors and the bytes of shared memory of a block."""
     if device.type != "cuda":  # Triton's interpreter
-        return 2, 1 << 16
+        return 2, 1 << 18
     found = torch.cuda.get_device_properties(device)
     return found.multi_processor_count, found.shared_memory_per_block_optin
+
+
+def _width(d: int) -> int:
+    return max(16, triton.next_power_of_2(d))
+
+
+def obstacle(H: Tensor, Z: Tensor) -> str | None:
+    """Return why the kernels cannot run on these tensors, or None."""
+    for tensor in (H, Z):
+        if tensor.device.type != "cuda" and not _INTERPRETED:
+            return f"got a tensor on {tensor.device}: it takes tensors on a GPU"
+        if tensor.dtype not in (torch.float32, torch.bfloat16, torch.float16):
+            return f"got {tensor.dtype}: it takes float32, bfloat16 and float16"
+    d, precision = H.shape[1], precision_of(H, Z)
+    if _tile(precision, _width(d), _device(H.device)[1]) is None:
+        return f"got d = {d} in {precision}: it takes d up to 512, or less on a small card"
+    return None
 
 
 class _Pass(NamedTuple):
@@ -98,16 +131,19 @@ def _prepare(H: Tensor, Z: Tensor, precision: str) -> _Pass:
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     H, Z = (rows.to(dtype).contiguous() for rows in (H, Z))
     d = H.shape[1]
-    D = max(16, triton.next_power_of_2(d))
-    return _Pass(H, Z, d, D, tile_of(precision, D, _device(H.device)[1]), precision)
+    tile = _tile(precision, _width(d), _device(H.device)[1])
+    assert tile is not None, (precision, d)
+    return _Pass(H, Z, d, _width(d), tile, precision)
 
 
-def _transpose(X: Tensor, multiple: int) -> Tensor:
-    """Return X (n, d) as (d, n'), n' being the next multiple, padded with zeros."""
-    n, d = X.shape
-    out = X.new_empty(d, triton.cdiv(n, multiple) * multiple)
-    out[:, n:] = 0
-    out[:, :n] = X.T
+def _transpose(one: _Pass) -> Tensor:
+    """Return Z (n, d) as (d, n'), n' being whole tiles, padded with zeros."""
+    n, columns = len(one.Z), one.tile.columns
+    n_tiles = triton.cdiv(n, columns)
+    out = one.Z.new_empty(one.d, n_tiles * columns)
+    dense.transpose_kernel[(n_tiles,)](
+        one.Z, out, n, out.shape[1], one.d, one.D, columns, num_warps=8
+    )
     return out
 
 
@@ -133,12 +169,13 @@ def _exclude(corrections: tuple[Tensor, ...], n_items: int, rows: int) -> _Exclu
     ranks[0] = -1
     ranks[2:] = keys[1:] != keys[:-1]
     ranks = ranks.cumsum(0)  # ranks[k + 1] is that of the k-th key
+    firsts = (torch.arange(n_tiles + 1, device=device) * rows).clamp_(max=n_positions)
     n_words = triton.cdiv(n_items, _WORD) + 2  # a tile reads two words
     found = _Excluded(
         torch.zeros(n_tiles, n_words, dtype=torch.int32, device=device),
         torch.zeros(n, dtype=torch.int32, device=device),
         torch.zeros(n, rows, dtype=torch.float32, device=device),
-        ranks[offsets[torch.arange(0, n_tiles + 1, device=device).mul_(rows).clamp_(max=n_positions)]] + 1,
+        ranks[offsets[firsts]] + 1,
     )
     block = 128
     pairs.spread_kernel[(triton.cdiv(n, block),)](
@@ -177,7 +214,7 @@ def forward(
     parts = H.new_empty(n_parts, n_positions, d, dtype=torch.float32)
     found = _exclude((items, offsets, values), n_items, tile.rows) if corrected else None
     bits = offsets if found is None else found.bits  # any tensor where it is not read
-    across = _transpose(one.Z, tile.columns) if one.transposed else one.Z
+    across = _transpose(one) if one.transposed else one.Z
     dense.positions_kernel[(n_tiles, n_segments)](
         one.H, one.Z, across, bits, maxima, sums, parts,
         n_positions, n_items, across.shape[1], bits.shape[-1], segment, **one.constants(corrected),
@@ -215,7 +252,8 @@ def backward(
     across = padded.T.contiguous() if one.transposed else padded
     shifts = lse.new_full((n_padded,), torch.inf)
     shifts[:n_positions] = lse
-    dZ, dvalues = torch.empty_like(Z, memory_format=torch.contiguous_format), torch.empty_like(values)
+    dZ = torch.empty_like(Z, memory_format=torch.contiguous_format)
+    dvalues = torch.empty_like(values, memory_format=torch.contiguous_format)
     dense.items_kernel[(triton.cdiv(n_items, tile.rows),)](
         one.Z, padded, across, shifts, scale, dZ, n_items, n_padded, **one.constants(n > 0)
     )
@@ -229,7 +267,7 @@ def backward(
     pair_items, order = torch.cat([items, targets.int()]).sort(stable=True)
     pairs.add_kernel[(n + n_positions,)](
         one.H, pair_items, order, positions, slopes, scale, dZ, n + n_positions, n_positions,
-        d, one.D,
+        d, one.D, num_warps=1,
     )  # fmt: skip
     return dZ, dvalues
 
@@ -244,7 +282,7 @@ def _(H: Tensor, Z: Tensor, targets: Tensor, *rest: Any) -> tuple[Tensor, Tensor
 @backward.register_fake
 def _(grad: Tensor, H: Tensor, Z: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     kind = torch.contiguous_format
-    return torch.empty_like(Z, memory_format=kind), torch.empty_like(rest[3])
+    return torch.empty_like(Z, memory_format=kind), torch.empty_like(rest[3], memory_format=kind)
 
 
 def _save(ctx: Any, inputs: Any, output: Any) -> None:

@@ -28,6 +28,16 @@ def load_rows(X, rows, n_rows, d: tl.constexpr, D: tl.constexpr):
 
 
 @triton.jit
+def transpose_kernel(
+    X, Xt, n, n_padded, d: tl.constexpr, D: tl.constexpr, COLUMNS: tl.constexpr
+):  # fmt: skip
+    """Write X (n, d) as Xt (d, n_padded), zeros beyond n."""
+    rows, inner = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS), tl.arange(0, D)
+    place = inner.to(tl.int64)[:, None] * n_padded + rows[None, :]
+    tl.store(Xt + place, tl.trans(load_rows(X, rows, n, d, D)), mask=(inner < d)[:, None])
+
+
+@triton.jit
 def _load_columns(
     X, Xt, first, n, n_padded, d: tl.constexpr,
     D: tl.constexpr, COLUMNS: tl.constexpr, WHOLE: tl.constexpr, TRANSPOSED: tl.constexpr,
