@@ -45,10 +45,12 @@ def expect(H: Any, Z: Any, targets: Any, corrections: Any) -> list[Any]:
     return [loss.item(), *(leaf.grad.numpy() for leaf in leaves)]  # type: ignore[union-attr]
 
 
-def check(got: Any, wanted: Any, tolerance: float) -> None:
-    """Compare loss and gradients, the gradients in norm."""
+def check(got: Any, wanted: Any, tolerance: float, floor: float = 1e-7) -> None:
+    """Compare loss and gradients, the gradients in norm.
+
+    The floor is for gradients that are zero, as with a single item.
+    """
     assert abs(got[0] - wanted[0]) <= tolerance * max(1.0, abs(wanted[0]))
     for mine, other in zip(got[1:], wanted[1:], strict=False):
         assert mine.shape == other.shape
-        floor = 1e-7  # where a gradient is zero, as with a single item
         assert np.linalg.norm(mine - other) <= tolerance * np.linalg.norm(other) + floor

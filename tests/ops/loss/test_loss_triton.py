@@ -1,4 +1,4 @@
-"""Cross-entropy by Triton against the reference in float64: interpreted on a CPU, for real on a GPU."""
+"""Cross-entropy by Triton against the reference: interpreted on a CPU, for real on a GPU."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if not REAL:
 
 triton = pytest.importorskip("hcarec.ops.loss.triton", exc_type=ImportError)
 
-# A logit of 40, or its logarithm to base 2 of a sum, is off by 2e-6 in float32.
-TOLERANCES = {"tf32x3": 5e-6, "tf32": 2e-3, "bf16": 1e-2}
+# A float32 logit of 60 is off by 4e-6 before anything is done with it.
+TOLERANCES = {"tf32x3": 1e-5, "tf32": 2e-3, "bf16": 1e-2}
 SIZES = [(1, 1, 1), (1, 2, 1), (2, 95, 7), (5, 96, 8), (47, 193, 33), (131, 70, 20), (7, 300, 130)]
 if REAL:
     SIZES += [(64, 333, 300), (300, 5001, 65), (513, 3416, 128), (257, 12101, 20), (1025, 999, 64)]
@@ -95,7 +95,7 @@ def test_kernels_agree_with_the_reference(size: tuple[int, int, int], corrected:
     if corrected == "all" and size[0] * size[1] > 600 and not REAL:
         pytest.skip("too slow for the interpreter")
     task = make(*size, corrected)
-    check(solve(task), expect(*task), TOLERANCES["tf32x3"])
+    check(solve(task), expect(*task), TOLERANCES["tf32x3"], floor=1e-6)
 
 
 @pytest.mark.parametrize("precision_", ["tf32", "bf16"])
@@ -121,8 +121,7 @@ def test_corrections_that_take_away_the_greatest_logits(precision_: str) -> None
     task = rounded((H, Z, targets, Corrections(greatest.ravel().astype(np.int32), offsets, values)))
     torch.set_float32_matmul_precision("highest" if precision_ == "tf32x3" else "high")
     dtype = torch.bfloat16 if precision_ == "bf16" else torch.float32
-    # A logit of 30 is off by 2e-6 in float32 before anything is done with it.
-    check(solve(task, dtype), expect(*task), max(1e-5, TOLERANCES[precision_]))
+    check(solve(task, dtype), expect(*task), TOLERANCES[precision_])
 
 
 def test_logits_far_beyond_float32_exponentials() -> None:
@@ -192,7 +191,7 @@ def test_a_name_is_binding(monkeypatch: pytest.MonkeyPatch) -> None:
     def ask(H: torch.Tensor, Z: torch.Tensor) -> None:
         differentiable.cross_entropy(H, Z, targets, backend="triton")
 
-    with pytest.raises(ConfigError, match="got torch.float64: it takes"):
+    with pytest.raises(ConfigError, match="float64: it takes"):
         ask(H.double(), Z.double())
     with pytest.raises(ConfigError, match="got d = 600"):
         ask(H.new_zeros(4, 600), Z.new_zeros(30, 600))

@@ -12,7 +12,6 @@ In the second pass a weight is at most 1, hence the difference is taken.
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -76,7 +75,6 @@ def _tile(precision: str, D: int, shared: int) -> Tile | None:
 
 
 @torch.compiler.assume_constant_result
-@cache
 def _device(device: torch.device) -> tuple[int, int]:
     """Return the number of multiprocessors and the bytes of shared memory of a block."""
     if device.type != "cuda":  # Triton's interpreter
@@ -165,17 +163,17 @@ def _exclude(corrections: tuple[Tensor, ...], n_items: int, rows: int) -> _Exclu
     if n_tiles * n_items < 1 << 31:
         keys = keys.int()  # sorted in half the time
     keys, order = keys.sort()
-    ranks = torch.ones(n + 1, dtype=torch.int64, device=device)
-    ranks[0] = -1
+    ranks = torch.zeros(n + 1, dtype=torch.int64, device=device)
     ranks[2:] = keys[1:] != keys[:-1]
     ranks = ranks.cumsum(0)  # ranks[k + 1] is that of the k-th key
     firsts = (torch.arange(n_tiles + 1, device=device) * rows).clamp_(max=n_positions)
+    begins = offsets[firsts]
     n_words = triton.cdiv(n_items, _WORD) + 2  # a tile reads two words
     found = _Excluded(
         torch.zeros(n_tiles, n_words, dtype=torch.int32, device=device),
         torch.zeros(n, dtype=torch.int32, device=device),
         torch.zeros(n, rows, dtype=torch.float32, device=device),
-        ranks[offsets[firsts]] + 1,
+        (ranks[begins] + 1) * (begins > 0),
     )
     block = 128
     pairs.spread_kernel[(triton.cdiv(n, block),)](
@@ -303,6 +301,11 @@ def _differentiate(ctx: Any, grad: Tensor, *_: Any) -> Any:
 forward.register_autograd(_differentiate, setup_context=_save)
 
 
+@torch.compiler.assume_constant_result
+def _float32_precision() -> str:
+    return "tf32x3" if torch.get_float32_matmul_precision() == "highest" else "tf32"
+
+
 def precision_of(H: Tensor, Z: Tensor) -> str:
     """Return how products are computed: "bf16", "tf32", or "tf32x3", which is float32 in effect.
 
@@ -315,7 +318,7 @@ def precision_of(H: Tensor, Z: Tensor) -> str:
         types = {torch.get_autocast_dtype(kind)}
     if types == {torch.bfloat16}:
         return "bf16"
-    return "tf32x3" if torch.get_float32_matmul_precision() == "highest" else "tf32"
+    return _float32_precision()
 
 
 def cross_entropy(

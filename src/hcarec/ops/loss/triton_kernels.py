@@ -87,8 +87,9 @@ def _store_part(
 @triton.jit
 def positions_kernel(
     H, Z, Zt, excluded, maxima, sums, parts, n_positions, n_items, n_padded, n_words, segment,
-    d: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, PRECISION: tl.constexpr,
-    TRANSPOSED: tl.constexpr, CORRECTED: tl.constexpr, STAGES: tl.constexpr,
+    d: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    PRECISION: tl.constexpr, TRANSPOSED: tl.constexpr, CORRECTED: tl.constexpr,
+    STAGES: tl.constexpr,
 ):  # fmt: skip
     """Sum exponentials, and items weighted by them, over a segment of the catalog.
 
@@ -135,7 +136,8 @@ def positions_kernel(
 @triton.jit
 def corrected_kernel(
     H, Z, items, values, begins, maxima, sums, parts, n_positions, n_items, first_part,
-    d: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, PRECISION: tl.constexpr,
+    d: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Sum, as `positions_kernel` does, over the items that some position of a tile corrects.
 
@@ -169,14 +171,16 @@ def corrected_kernel(
 @triton.jit
 def items_kernel(
     Z, H, Ht, lse, scale, dZ, n_items, n_padded,
-    d: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, PRECISION: tl.constexpr,
-    TRANSPOSED: tl.constexpr, CORRECTED: tl.constexpr, STAGES: tl.constexpr,
+    d: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    PRECISION: tl.constexpr, TRANSPOSED: tl.constexpr, CORRECTED: tl.constexpr,
+    STAGES: tl.constexpr,
 ):  # fmt: skip
     """Write scale[0] times the sum over positions of their vectors, weighted by the softmax.
 
     H (n_padded, d) and Ht (d, n_padded) are padded with zeros. lse (n_padded,) is the logarithm of
-    the sum of exponentials, base 2 and infinite beyond the last position. Corrections are left out here. Without its correction a logit may be above lse,
-    by any amount; it is cut off there, so that little is to be put right afterwards.
+    the sum of exponentials, base 2 and infinite beyond the last position. Corrections are left out
+    here: without its correction a logit may be above lse, by any amount, and is cut off there, so
+    that little is to be put right afterwards.
     """
     rows, columns = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, COLUMNS)
     z = load_rows(Z, rows, n_items, d, D)
