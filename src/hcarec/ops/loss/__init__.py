@@ -6,8 +6,8 @@ differentiable function, with plain operations as a third way.
 
 With e_pi = exp(s_pi - m_p) and S_p = sum_i e_pi, the gradients are
 dH_p = sum_i e_pi Z_i / S_p - Z_target and dZ_i = sum_p e_pi H_p / S_p - sum_{p: target i} H_p,
-both divided by the number of positions. On a CPU a block of positions goes over the catalog twice, a chunk
-of ITEMS items at a time:
+both divided by the number of positions. On a CPU a block of positions goes over the catalog twice,
+a chunk of ITEMS items at a time:
 
 - `positions` computes logits, exponentials, sums and dH of a chunk while it lies in the cache. Each
   position is on its own.

@@ -79,7 +79,7 @@ def _device(device: torch.device) -> tuple[int, int]:
     """Return the number of multiprocessors and the bytes of shared memory of a block."""
     if device.type != "cuda":  # Triton's interpreter
         return 2, 1 << 18
-    found = torch.cuda.get_device_properties(device)
+    found: Any = torch.cuda.get_device_properties(device)
     return found.multi_processor_count, found.shared_memory_per_block_optin
 
 
