@@ -1,12 +1,13 @@
 """Full cross-entropy over the catalog, without the matrix of logits.
 
-`numba` computes the loss and its gradients on a CPU, `torch` makes it a differentiable function.
+`numba` computes the loss and its gradients on a CPU, `triton` on a GPU; `torch` makes it a
+differentiable function, with plain operations as a third way.
 `hcarec.ops.reference.cross_entropy` is the specification.
 
 With e_pi = exp(s_pi - m_p) and S_p = sum_i e_pi, the gradients are
 dH_p = sum_i e_pi Z_i / S_p - Z_target and dZ_i = sum_p e_pi H_p / S_p - sum_{p: target i} H_p,
-both divided by the number of positions. A block of positions goes over the catalog twice, a chunk
-of ITEMS items at a time:
+both divided by the number of positions. On a CPU a block of positions goes over the catalog twice,
+a chunk of ITEMS items at a time:
 
 - `positions` computes logits, exponentials, sums and dH of a chunk while it lies in the cache. Each
   position is on its own.

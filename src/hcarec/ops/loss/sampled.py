@@ -44,10 +44,12 @@ def scores(
     of_negatives = H @ Z[negatives].T
     if corrections is not None:
         items, offsets, values = corrections
-        position = torch.repeat_interleave(torch.arange(len(H), device=H.device), offsets.diff())
+        every = torch.arange(len(H), device=H.device)
+        position = every.repeat_interleave(offsets.diff(), output_size=len(items))
         items = items.long()
-        own = items == targets[position]
-        of_targets = of_targets.index_add(0, position[own], values[own])
+        # Zeros instead of a shorter list, whose length a GPU would have to tell first.
+        own = values.masked_fill(items != targets[position], 0.0)
+        of_targets = of_targets.index_add(0, position, own)
         # An item may have been drawn several times: each of its columns is corrected.
         first = torch.searchsorted(negatives, items)
         times = torch.searchsorted(negatives, items, right=True) - first

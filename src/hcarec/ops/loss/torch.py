@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -12,7 +13,8 @@ from hcarec.errors import ConfigError
 from hcarec.ops.rank.corrections import Corrections
 
 _CHUNK = 1 << 25  # logits that the plain path holds at once, 128 MiB of float32
-BACKENDS = ("numba", "torch")
+_HAS_TRITON = find_spec("triton") is not None
+BACKENDS = ("numba", "torch", "triton")
 
 
 def cross_entropy(
@@ -30,22 +32,45 @@ def cross_entropy(
     equations are those of `hcarec.ops.reference.cross_entropy`.
 
     The device of H decides on the back-end: "numba" on a CPU, which computes the gradients with
-    the loss on `threads` threads (by default as many as torch has), and "torch" anywhere else,
-    which goes through the positions in chunks of plain torch operations and computes the logits
-    again for the gradients.
+    the loss on `threads` threads (by default as many as torch has); on a GPU "triton", which never
+    holds logits and takes half precision and autocast as well (`triton.precision_of` says how
+    products are computed); and "torch" where that cannot run, which goes through the positions in
+    chunks of plain torch operations and computes the logits again for the gradients.
     A back-end given by name that cannot run is a ConfigError.
     """
     if backend is None:
-        backend = "numba" if H.device.type == "cpu" else "torch"
+        backend = _choose(H, Z)
     if backend not in BACKENDS:
         raise ConfigError(
             f"back-end '{backend}' of the loss: expected one of {', '.join(BACKENDS)}"
         )
     if backend == "numba":
         _check_numba(H, Z)
+    if backend == "triton" and (reason := _triton_obstacle(H, Z)):
+        raise ConfigError(f"back-end 'triton' of the loss {reason}; use the back-end 'torch'")
     items, offsets, values = corrections if corrections is not None else _nothing(H)
+    if backend == "triton":
+        from hcarec.ops.loss import triton
+
+        return triton.cross_entropy(H, Z, targets, (items, offsets, values))
     function = _Compiled if backend == "numba" else _Chunked
     return function.apply(H, Z, targets, threads, items, offsets, values)
+
+
+def _choose(H: Tensor, Z: Tensor) -> str:
+    """Return the back-end for the device of H."""
+    if H.device.type == "cpu":
+        return "numba"
+    return "torch" if _triton_obstacle(H, Z) else "triton"
+
+
+def _triton_obstacle(H: Tensor, Z: Tensor) -> str | None:
+    """Return why the back-end "triton" cannot run, or None."""
+    if not _HAS_TRITON:
+        return "needs the package triton, which is not installed"
+    from hcarec.ops.loss import triton
+
+    return triton.obstacle(H, Z)
 
 
 def _check_numba(*tensors: Tensor) -> None:
