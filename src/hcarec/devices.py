@@ -22,7 +22,7 @@ def choose(asked: str) -> str:
     if asked == "cpu" or (asked == "auto" and not torch.cuda.is_available()):
         return "cpu"
     if not torch.cuda.is_available():
-        built = torch.backends.cuda.is_built()
+        built = torch.version.cuda is not None
         why = "look at nvidia-smi" if built else f"torch {torch.__version__} is a build without CUDA, install one with it"
         raise ConfigError(f"device is cuda, but torch finds no GPU here: {why}, or leave --device out")
     return "cuda"

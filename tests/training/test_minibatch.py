@@ -277,6 +277,10 @@ def unplugged() -> Exception:
     return RuntimeError("CUDA error: unspecified launch failure\nCUDA kernel errors might be ..")
 
 
+def crowded() -> Exception:
+    return RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate ..")
+
+
 FAILURES = [
     (out_of_memory, "the GPU has no memory left in epoch 3: give a smaller batch_size"),
     (unplugged, r"the GPU failed in epoch 3 \(CUDA error: unspecified launch failure\): once it"),
@@ -326,14 +330,12 @@ def test_a_device_that_fails_at_once(
         raise out_of_memory()
 
     monkeypatch.setattr(Minibatch, "_learn", fail)
-    with pytest.raises(DeviceError, match="no memory left in epoch 1: .*; nothing was written$"):
+    with pytest.raises(DeviceError, match=r"no memory left in epoch 1: .*; nothing was written$"):
         train(data, tmp_path / "m", model="gru", epochs=2, **QUICK)
     assert not (tmp_path / "m").exists()
     monkeypatch.undo()
     train(data, tmp_path / "m", model="gru", epochs=2, **QUICK)
-    monkeypatch.setattr(
-        Minibatch, "restore", fail
-    )  # the checkpoint is fine: it is the card that is not
+    monkeypatch.setattr(Minibatch, "restore", fail)  # the card, not the checkpoint
     with pytest.raises(DeviceError, match="no memory left while the checkpoint was read"):
         train(data, tmp_path / "m", model="gru", epochs=3, resume=True, **QUICK)
 

@@ -164,7 +164,8 @@ class Minibatch(Trainer):
         if self.averages:
             keep = min(self.settings.ema, (1 + self.step) / (10 + self.step))
             now = [self.named[name] for name in self.averages]
-            get_ema_multi_avg_fn(keep)(list(self.averages.values()), now, self.step)
+            move = get_ema_multi_avg_fn(keep)  # type: ignore[no-untyped-call]
+            move(list(self.averages.values()), now, self.step)
 
     # -- state -----------------------------------------------------------------------------------
 
