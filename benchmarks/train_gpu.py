@@ -126,9 +126,9 @@ def share(folder: Path, precision: str, runs: int, epochs: int) -> float:
 
 def measure_sharing(folder: Path, precision: str, runs: int, epochs: int) -> dict[str, Any]:
     """Compare runs of movielens side by side with one alone, each in a process of its own, as `hcarec train --runs` has them."""
-    from hcarec.parallel import sharing_card
+    from hcarec import sharing
 
-    with sharing_card("cuda") as how:
+    with sharing.card() as how:
         one, many = (share(folder, precision, n, epochs) for n in (1, runs))
     return {"case": "movielens", "precision": precision, "runs": runs, "how": how, "one": one, "many": many, "ratio": many / one, "goal": SHARING}
 

@@ -6,7 +6,6 @@ needs Numba, so that a machine for GPUs without it can run them all.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -241,11 +240,9 @@ def test_the_same_bits_resumed_or_not(settings: dict[str, Any], device: str) -> 
 
 
 @pytest.fixture
-def card() -> Iterator[None]:
+def card() -> None:
     if not torch.cuda.is_available():
         pytest.skip("torch finds no GPU here")
-    yield
-    torch.cuda.set_sync_debug_mode("default")
 
 
 @pytest.mark.usefixtures("card")
@@ -263,13 +260,16 @@ def test_lower_precision_learns_alike_and_gives_the_same_bits(
 
 
 @pytest.mark.usefixtures("card")
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 def test_no_step_waits_for_the_card() -> None:
     trainer = wide("cuda", copy_window=0)
     run(trainer, epochs=1)
-    batches = trainer._batches(2)
-    torch.cuda.set_sync_debug_mode("error")
-    for batch in batches:
-        trainer._learn(batch, 100)
+    try:
+        torch.cuda.set_sync_debug_mode("error")
+        for batch in trainer._batches(2):
+            trainer._learn(batch, 100)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
 
 
 @pytest.mark.usefixtures("card")

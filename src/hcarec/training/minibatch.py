@@ -123,9 +123,8 @@ class Minibatch(Trainer):
         torch.manual_seed((self.run.seed * 0x9E3779B97F4A7C15 + self.step) % 2**63)
         for group in self.optimizer.param_groups:
             group["lr"] = self.settings.learning_rate * rate(self.settings, self.step, total)
-        items, rows, steps, targets = (
-            to_device(array, self.device)
-            for array in (batch.items, batch.rows, batch.steps, batch.targets)
+        items, rows, steps, targets = to_device(
+            self.device, batch.items, batch.rows, batch.steps, batch.targets
         )
         lengths = torch.from_numpy(batch.lengths)  # what depends on them is laid out on the host
         with torch.autocast(

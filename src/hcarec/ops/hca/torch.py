@@ -11,13 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import Module, Parameter, ParameterDict
-from torch.nn.functional import embedding, normalize
+from torch.nn.functional import embedding
 
 from hcarec.ops.hca.copying import copy_corrections
 from hcarec.ops.hca.layers import norm, run_layers
 from hcarec.ops.hca.packing import Packing, pack
 from hcarec.ops.hca.parameters import Network
 from hcarec.ops.hca.shards import cut, keys_of, run_shards
+from hcarec.ops.hca.units import unit
 
 Theta = Mapping[str, np.ndarray | Tensor]
 
@@ -52,7 +53,7 @@ class HCANetwork(Module):
         Z = self.tensors["X"]
         if self.network.item_norm:
             Z = norm(Z, self.tensors["norm_item"])
-        return normalize(Z, dim=1) if self.network.scores == "cosine" else Z
+        return unit(Z) if self.network.scores == "cosine" else Z
 
     def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
         """Return the output of every step.
@@ -75,7 +76,7 @@ class HCANetwork(Module):
     def queries(self, o: Tensor) -> Tensor:
         """Return what item vectors are multiplied with: outputs (P, d) -> (P, d)."""
         if self.network.scores == "cosine":
-            return torch.exp(self.tensors["temperature"]) * normalize(o, dim=1)
+            return torch.exp(self.tensors["temperature"]) * unit(o)
         return o
 
     def corrections(
