@@ -21,7 +21,8 @@ Tensors = Mapping[str, Tensor]
 def norm(v: Tensor, N: Tensor) -> Tensor:
     """Normalize rows (n, d), then scale and shift them by N (2, d)."""
     if v.device.type != "cpu":
-        return layer_norm(v, v.shape[-1:], *N.unbind(), eps=1e-5)
+        scale, shift = N.unbind()
+        return layer_norm(v, v.shape[-1:], scale, shift, eps=1e-5)
     # Not with torch's own scale and shift: their gradients depend on the number of threads.
     return torch.addcmul(N[1], layer_norm(v, v.shape[-1:], eps=1e-5), N[0])
 
