@@ -120,7 +120,10 @@ class Minibatch(Trainer):
 
     def _learn(self, batch: Batch, total: int) -> Tensor:
         """Take one step and return the mean loss."""
-        torch.manual_seed((self.run.seed * 0x9E3779B97F4A7C15 + self.step) % 2**63)
+        seed = (self.run.seed * 0x9E3779B97F4A7C15 + self.step) % 2**63
+        torch.default_generator.manual_seed(seed)  # manual_seed looks for all devices, at each step
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed(seed)
         for group in self.optimizer.param_groups:
             group["lr"] = self.settings.learning_rate * rate(self.settings, self.step, total)
         items, rows, steps, targets = to_device(
