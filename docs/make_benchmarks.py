@@ -268,6 +268,22 @@ def _search(result: dict[str, Any]) -> list[str]:
     return ["## Search of items by name", "", *_table(("names", "searches", "built in s", "median ms", "worst ms", "goal"), rows)]
 
 
+def _training_gpu(result: dict[str, Any]) -> list[str]:
+    gpu, rows = result["machine"]["gpu"], []
+    for one in result["cases"]:
+        step, epoch, goal = f"{one['milliseconds_a_step']:.2f}", f"{one['seconds']:.3f}", f"{one['goal']:g}"
+        rows.append(
+            (one["case"], one["precision"], f"{one['steps']:,}", step, epoch, goal, f"{one['peak_memory_gib']:.2f}", f"{one['targets_per_second']:,.0f}")
+        )
+    lines = ["## Mini-batch training on a GPU", ""]
+    lines += [f"{gpu['card']}, driver {gpu['driver']}, torch {gpu['torch']}, Triton {gpu['triton']}; an epoch without evaluation.", ""]
+    lines += _table(("case", "precision", "steps", "ms a step", "epoch in s", "goal", "GiB", "targets/s"), rows)
+    for one in result["shared"]:
+        took = f"{one['many']:.3f} s an epoch against {one['one']:.3f} s alone, {one['ratio']:.2f} times as long (goal {one['goal']:g})"
+        lines += ["", f"{one['runs']} runs of {one['case']} side by side, {one['how']}, {one['precision']}: {took}."]
+    return lines
+
+
 def _not_answered(outcome: dict[str, Any]) -> int:
     return sum(n for status, n in outcome["statuses"].items() if status != "200")
 
@@ -275,6 +291,7 @@ def _not_answered(outcome: dict[str, Any]) -> int:
 SECTIONS: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "train_cpu": _training,
     "train_minibatch": _minibatches,
+    "train_gpu": _training_gpu,
     "evaluate": _evaluation,
     "prepare": _prepare,
     "help": _open,

@@ -120,11 +120,18 @@ def _refit(trained: Model, sequences: Sequences, out: Path, seed: int, options: 
 
 
 def _several(data: Path, out: Path, runs: int, first_seed: int, options: dict[str, Any], json: str | None) -> None:
+    import contextlib
+
+    from hcarec import hardware, sharing
     from hcarec.cli.train_view import show_runs, watch_runs
     from hcarec.parallel import Job, train_several
 
     jobs = [Job(out / f"seed-{seed}", {**options, "seed": seed}) for seed in range(first_seed, first_seed + runs)]
-    with watch_runs(runs) as told:
+    with contextlib.ExitStack() as stack:
+        if options["device"] != "cpu" and options.get("trainer") != "user-sgd" and hardware.gpus():
+            how = stack.enter_context(sharing.card())
+            console(stderr=True).print(f"runs that compute on the GPU share it {how}", markup=False)
+        told = stack.enter_context(watch_runs(runs))
         outcomes = train_several(data, jobs, told)
     if json is not None:
         emit_json(json, outcomes)

@@ -101,6 +101,10 @@ class Model(ABC):
         """Return what torch trains by mini-batches on so many threads, see `hcarec.ops.network.torch.SequenceNetwork`."""
         raise ConfigError(f"{self.config.title} is not trained by mini-batches")
 
+    def backends(self, device: str) -> dict[str, str]:
+        """Name what torch computes parts of the network by on a device, where that is not torch alone in any case."""
+        return {}
+
     def warm_training(self) -> None:  # noqa: B027 - most models have nothing to do
         """Compile what `train_users` needs, or load it compiled."""
 
@@ -119,7 +123,7 @@ class Model(ABC):
     @property
     def smaller(self) -> str:
         """Say what to set for a model that needs less memory."""
-        return "use a smaller d (--set d=..), "
+        return "a smaller d (--set d=..)"
 
     def complete(self, trained: Ragged, history: Ragged) -> None:  # noqa: B027 - most models have nothing to do
         """Learn what users need who have a history (packed items, offsets) but no training event, where a model knows users one by one."""

@@ -160,6 +160,12 @@ class HCAGRU(NetworkModel):
 
         return HCANetwork(self.network, self.theta, threads)
 
+    def backends(self, device: str) -> dict[str, str]:
+        """Say by what the recurrence is computed when torch trains it."""
+        from hcarec.ops.hca.recurrence import default_backend
+
+        return {"recurrence": default_backend(device)}
+
     def make_engine(self) -> Engine:
         """Make the paper's engine, or the one that knows today's options."""
         return engine(self.theta, self.network)

@@ -110,6 +110,7 @@ class Batches:
         random = np.random.Generator(np.random.PCG64([seed, epoch, WAYS.index(way)]))
         self._items = np.asarray(part.items)
         self._samples = samples(part, way, length, positions, random)
+        self._counts = np.diff(self._samples.first)
         # Whole sequences are grouped by length; other samples are mixed over all users.
         self._order = _order(self._samples, size, random, by_length=way == "sequences")
         self._size = size
@@ -129,7 +130,7 @@ class Batches:
         items = np.where(np.arange(widest) < lengths[:, None], self._items[places], 0).astype(
             np.int64
         )
-        counts = np.diff(self._samples.first)[chosen]
+        counts = self._counts[chosen]
         rows = np.repeat(np.arange(len(chosen)), counts)
         at = np.repeat(self._samples.first[chosen], counts) + _counted(counts)
         steps = self._samples.steps[at]

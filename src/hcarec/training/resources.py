@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from hcarec import hardware
 from hcarec.data.split import Part
-from hcarec.errors import ConfigError, ModelError
+from hcarec.errors import ConfigError
 from hcarec.evaluation import USERS_AT_ONCE
 from hcarec.hardware import Cost
 from hcarec.models import Model
@@ -23,8 +21,6 @@ CORRECTION = 40
 """Bytes of a corrected score while users are ranked."""
 BASE = 400 << 20
 """Memory of the program itself, with compiled code."""
-
-LESS = "use fewer items (prepare with --min-item-events), or a larger machine"
 
 
 @dataclass(frozen=True)
@@ -88,31 +84,12 @@ def _evaluation(model: Model, train: Part, n_items: int, n_evaluated: int) -> fl
     return n_evaluated * n_items * (2.0 * d + 20) / RANKING + corrected / CORRECTING
 
 
-class OutOfMemory(ModelError):
-    """Memory that ran out during a run."""
-
-
-MEMORY_ERRORS = ("out of memory", "can't allocate memory", "not enough memory")
-"""How torch says it, in a RuntimeError."""
-
-
-@contextmanager
-def memory_errors(smaller: str) -> Iterator[None]:
-    """Turn memory that runs out into one line; `smaller` says what the model can be told."""
-    try:
-        yield
-    except (MemoryError, RuntimeError) as error:
-        said = str(error).lower()
-        if not isinstance(error, MemoryError) and not any(text in said for text in MEMORY_ERRORS):
-            raise
-        raise OutOfMemory(f"memory ran out: {smaller}{LESS}") from None
-
-
 def less_memory(model: Model) -> str:
-    """Say what a model and its trainer can be told to need less memory."""
+    """Say what a run can be told to need less memory."""
     training = model.config.training
     batches = training is not None and "batch_size" in training.names()
-    return ("use smaller batches (--set batch_size=..), " if batches else "") + model.smaller
+    told = ("smaller batches (--set batch_size=..)" if batches else "", model.smaller)
+    return ", ".join([*filter(None, told), "fewer items (prepare with --min-item-events)"])
 
 
 def check_fits(planned: Plan, smaller: str, available: int | None = None) -> None:
@@ -121,5 +98,5 @@ def check_fits(planned: Plan, smaller: str, available: int | None = None) -> Non
     if free is not None and planned.memory > free:
         raise ConfigError(
             f"this run needs about {planned.memory / (1 << 30):.1f} GiB"
-            f" and {free / (1 << 30):.1f} GiB are free: {smaller}{LESS}"
+            f" and {free / (1 << 30):.1f} GiB are free: use {smaller}, or a larger machine"
         )

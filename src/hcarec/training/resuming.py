@@ -6,12 +6,13 @@ import math
 from pathlib import Path
 from typing import Any
 
-from hcarec import artefact
+from hcarec import artefact, devices
 from hcarec import protocol as protocols
 from hcarec.errors import ConfigError, ModelError, ProtocolError
 from hcarec.evaluation import finite
 from hcarec.training import checkpoint
 from hcarec.training.checkpoint import Checkpoint
+from hcarec.training.resources import less_memory
 from hcarec.training.trainer import Trainer, check_parameters
 
 Best = dict[str, dict[str, float]]
@@ -86,7 +87,8 @@ def restore(out: Path, trainer: Trainer, state: Checkpoint, metric: str | None) 
     try:
         if state.best_theta is not None:
             check_parameters(trainer.model, state.best_theta)
-        trainer.restore(state.trainer)
+        with devices.failures(lambda: "while the checkpoint was read", less_memory(trainer.model)):
+            trainer.restore(state.trainer)
         now = trainer.progress
         if now.epoch != state.epoch or len(state.log) != now.epoch - (not now.complete):
             raise ValueError(f"epoch {state.epoch} is not where the trainer stands")

@@ -115,6 +115,11 @@ class Trainer(ABC):
         return "cpu"
 
     @classmethod
+    def describe_device(cls, device: str, model: Model) -> str:
+        """Say what a run computes on, and by which back-ends where there are several."""
+        return "computing on the CPU"
+
+    @classmethod
     @abstractmethod
     def cost(cls, model: Model, part: Part, n_items: int, threads: int) -> Cost:
         """Estimate what an epoch over a training part needs, on the machine of the constants.

@@ -40,15 +40,16 @@ def scores(
 
     The negatives are ascending.
     """
-    of_targets = (H * Z[targets]).sum(1)
-    of_negatives = H @ Z[negatives].T
+    of_targets = (H * Z[targets]).sum(1).to(Z.dtype)
+    of_negatives = (H @ Z[negatives].T).to(Z.dtype)  # autocast makes products of a lower type
     if corrections is not None:
         items, offsets, values = corrections
-        every = torch.arange(len(H), device=H.device)
-        position = every.repeat_interleave(offsets.diff(), output_size=len(items))
+        position = torch.repeat_interleave(
+            torch.arange(len(H), device=H.device), offsets.diff(), output_size=len(items)
+        )
         items = items.long()
-        # Zeros instead of a shorter list, whose length a GPU would have to tell first.
-        own = values.masked_fill(items != targets[position], 0.0)
+        # No more than one correction of a position is its target's: the order does not matter.
+        own = torch.where(items == targets[position], values, 0)
         of_targets = of_targets.index_add(0, position, own)
         # An item may have been drawn several times: each of its columns is corrected.
         first = torch.searchsorted(negatives, items)

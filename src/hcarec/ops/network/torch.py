@@ -13,11 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import Module, Parameter, ParameterDict
-from torch.nn.functional import embedding, layer_norm, normalize
+from torch.nn.functional import embedding, layer_norm
 
 from hcarec.ops.hca.copying import copy_corrections
 from hcarec.ops.hca.dropping import Keys
 from hcarec.ops.hca.shards import cut, keys_of, run_shards
+from hcarec.ops.hca.units import unit
 from hcarec.ops.network.parameters import NetworkOptions
 
 Theta = Mapping[str, np.ndarray | Tensor]
@@ -27,6 +28,9 @@ OUTSIDE = ("X", "norm_item", "norm_out", "temperature", "copy_")
 
 def norm(v: Tensor, N: Tensor) -> Tensor:
     """Normalize rows (n, d), then scale and shift them by N (2, d)."""
+    if v.device.type != "cpu":
+        scale, shift = N.unbind()
+        return layer_norm(v, v.shape[-1:], scale, shift, eps=1e-5)
     # Not with torch's own scale and shift: their gradients depend on the number of threads.
     return torch.addcmul(N[1], layer_norm(v, v.shape[-1:], eps=1e-5), N[0])
 
@@ -64,7 +68,7 @@ class SequenceNetwork(Module):
         Z = self.tensors["X"]
         if self.network.item_norm:
             Z = norm(Z, self.tensors["norm_item"])
-        return normalize(Z, dim=1) if self.network.scores == "cosine" else Z
+        return unit(Z) if self.network.scores == "cosine" else Z
 
     @property
     def most_events(self) -> int | None:
@@ -91,11 +95,11 @@ class SequenceNetwork(Module):
         """Return the output of every step.
 
         items (B, T) int64, padded at the right with any item, lengths (B,) -> o (B, T, d), zero at
-        padded steps.
+        padded steps. Lengths are best on the host: from a GPU they are waited for.
         """
-        d, shards = self.network.d, self._shards(lengths, items.shape[1])
+        d, shards = self.network.d, self._shards(lengths, items)
         places = torch.cat([packing.places for packing in shards])
-        x = self._rows(items.reshape(-1)[places])
+        x = self._rows(items.reshape(-1).index_select(0, places))
         seed = int(torch.randint(2**62, ())) if self.training else None  # of all dropout
         theta = self._layers()
         if len(shards) > 1:
@@ -105,17 +109,17 @@ class SequenceNetwork(Module):
         o = norm(y, self.tensors["norm_out"]) if self.network.output_norm else y
         return o.new_zeros(items.numel(), d).index_copy(0, places, o).view(*items.shape, d)
 
-    def _shards(self, lengths: Tensor, T: int) -> list[Any]:
-        """Lay out a batch padded to T; in one shard unless it is on a CPU."""
+    def _shards(self, lengths: Tensor, items: Tensor) -> list[Any]:
+        """Lay out a batch; in one shard unless it is on a CPU."""
         sizes = lengths.cpu().numpy().astype(np.int64)
         every = [np.arange(len(sizes))]
-        shards = cut(sizes) or every if lengths.device.type == "cpu" else every
-        return [self.pack(sizes, rows, T, lengths.device) for rows in shards]
+        shards = cut(sizes) or every if items.device.type == "cpu" else every
+        return [self.pack(sizes, rows, items.shape[1], items.device) for rows in shards]
 
     def queries(self, o: Tensor) -> Tensor:
         """Return what item vectors are multiplied with: outputs (P, d) -> (P, d)."""
         if self.network.scores == "cosine":
-            return torch.exp(self.tensors["temperature"]) * normalize(o, dim=1)
+            return torch.exp(self.tensors["temperature"]) * unit(o)
         return o
 
     def corrections(
