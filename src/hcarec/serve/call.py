@@ -14,6 +14,7 @@ from hcarec.serve.limits import Limits
 from hcarec.serve.schemas import ID_BYTES, check_id
 
 T = TypeVar("T")
+SINGLE = frozenset({b"authorization", b"host"})
 
 
 class Call:
@@ -26,7 +27,10 @@ class Call:
         """Whether a part of the body may still be on its way; the connection cannot be used again then."""
 
     def check_headers(self) -> None:
-        """Refuse headers that are too large in all."""
+        """Refuse headers that are too large in all, and two that must be one: another server on the way may believe the other of them."""
+        names = [name for name, _ in self.scope["headers"] if name in SINGLE]
+        if len(names) > len(set(names)):
+            raise Refusal(400, "bad_request", "Host or Authorization is given twice: send each once")
         fields = itertools.chain.from_iterable(self.scope["headers"])
         size = sum(map(len, fields)) + len(self.scope.get("raw_path") or b"") + len(self.scope["query_string"])
         if size > self._limits.header_bytes:

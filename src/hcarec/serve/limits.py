@@ -20,7 +20,7 @@ class Limits:
     body_bytes: int = 1 << 20
     """Bytes of a request's body."""
     header_bytes: int = 16 << 10
-    """Bytes of a request's line and headers."""
+    """Bytes of a request's line, headers and trailers together."""
     rate: float = 5000.0
     """Requests a second of one key, or of one address without keys; 0 is no limit. A second's worth may come at once."""
     in_flight: int = 256
