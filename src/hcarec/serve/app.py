@@ -221,11 +221,14 @@ class Endpoint:
         else:
             word, _, given = headers.get(b"authorization", b"").partition(b" ")
             key = site.keys.find(given.strip()) if word.lower() == b"bearer" else None
-            if site.keys.trouble is not None:
-                site.log.line("keys not read", error=site.keys.trouble)
-                site.keys.trouble = None
+            site.note_keys()
             if key is None:
-                trouble = Refusal(401, "unauthorized", "give an API key: the header Authorization: Bearer KEY", headers=((b"www-authenticate", b"Bearer"),))
+                words = (
+                    "the server cannot read its keys, so none is accepted"
+                    if site.keys.unreadable()
+                    else "give an API key: the header Authorization: Bearer KEY"
+                )
+                trouble = Refusal(401, "unauthorized", words, headers=((b"www-authenticate", b"Bearer"),))
             else:
                 caller = f"key {key.name}"
                 if need not in key.scopes:

@@ -48,12 +48,32 @@ class Site:
     page: dict[str, PageFile] = field(default_factory=read_page)
     recent: Recent = field(default_factory=Recent)
     late: Lateness = field(default_factory=Lateness)
+    _keys_noted: str | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.rates = Rates(self.limits.rate)
         self.asks = Admission(self.limits.in_flight, self.limits.slow_ms / 1000)
         self.events = Admission(self.limits.in_flight, self.limits.slow_events_ms / 1000)
         self.metrics = Metrics(self.service.figures, {"asks": self.asks, "events": self.events}, self.late)
+
+    def note_keys(self) -> None:
+        """Write to the log when the file of keys can no longer be read, or can again."""
+        trouble = None if self.keys is None else self.keys.trouble
+        if trouble != self._keys_noted:
+            self._keys_noted = trouble
+            if trouble is None:
+                self.log.line("keys read again")
+            else:
+                self.log.line("keys not read", error=trouble)
+
+    def not_ready(self) -> str | None:
+        """Return why requests cannot be served now, or None."""
+        if self.keys is not None:
+            unreadable = self.keys.unreadable()
+            self.note_keys()
+            if unreadable:
+                return "the file of keys cannot be read, so no key is accepted"
+        return self.service.ready()
 
 
 class Text(NamedTuple):
@@ -226,7 +246,7 @@ async def health(site: Site, call: Call, body: bytes) -> answers.Fine:
 
 async def ready(site: Site, call: Call, body: bytes) -> answers.Fine:
     """Say whether requests can be served."""
-    reason = site.service.ready()
+    reason = site.not_ready()
     if reason is not None:
         raise Refusal(503, "not_ready", reason, 1)
     return answers.Fine("ready")

@@ -82,13 +82,13 @@ class GuardedProtocol(HttpToolsProtocol):
         between = self._is_between()
         if between and (found := self.heads.find(data)) is not None:
             self._begin_known(*found)
-            return
+            return None
         self._piece = data if between else None
         super().data_received(data)
         self._piece = None
         if self.transport.is_closing():  # what has been turned away is not begun
             self._held = None
-            return
+            return None
         if not (self._begun or self._with_body):  # where in this piece a request began is not known, the ones after it are its own
             self._header_bytes += len(data)
         if self._header_bytes > self.limits.header_bytes and self._more_must_come():
