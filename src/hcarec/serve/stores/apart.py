@@ -15,7 +15,6 @@ import itertools
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from typing import Any
 import msgspec
 
 from hcarec.errors import InputError
+from hcarec.processes import python_module
 from hcarec.serve.stores import errors
 from hcarec.serve.stores.interface import Change, Checked, Event, Figures, History, Loaded, Page, Progress, Rebuilt, Retained, Wanted
 from hcarec.serve.stores.line import Line, Message
@@ -60,7 +60,7 @@ class ApartStore:
         self.events.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         with other, for_events:
             passed = [other.fileno(), for_events.fileno()]
-            command = [sys.executable, "-m", OWNER, *map(str, passed), self._path, str(int(self._verify))]
+            command = python_module(OWNER, *map(str, passed), self._path, str(int(self._verify)))
             self._process = subprocess.Popen(command, pass_fds=passed, stdin=subprocess.DEVNULL, start_new_session=True)
         self._line = Line(mine)
         try:
