@@ -223,11 +223,9 @@ class Endpoint:
             key = site.keys.find(given.strip()) if word.lower() == b"bearer" else None
             site.note_keys()
             if key is None:
-                words = (
-                    "the server cannot read its keys, so none is accepted"
-                    if site.keys.unreadable()
-                    else "give an API key: the header Authorization: Bearer KEY"
-                )
+                words = "give an API key: the header Authorization: Bearer KEY"
+                if site.keys.unreadable():
+                    words = "the server cannot read its keys, so none is accepted"
                 trouble = Refusal(401, "unauthorized", words, headers=((b"www-authenticate", b"Bearer"),))
             else:
                 caller = f"key {key.name}"

@@ -32,7 +32,9 @@ class Limits:
     """The same for events, which on a quick disk take far less time than this as long as there is any: a list can be done without, an event that nobody
     sends again is lost."""
     connections: int = 2048
-    """Connections at once; more are answered 503 and closed."""
+    """Connections at once, or fewer where the limit of open files asks for that; more are answered 503 and closed."""
+    connections_per_address: int = 512
+    """Connections at once of one address; more are answered 503 and closed. A proxy is one address."""
     receive_seconds: float = 10.0
     """Time to send the headers, and again to send the body."""
     send_seconds: float = 20.0

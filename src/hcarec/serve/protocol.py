@@ -9,6 +9,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from hcarec.serve.connections import Connections
 from hcarec.serve.errors_http import Refusal
 from hcarec.serve.heads import Heads, Known
 from hcarec.serve.limits import Limits
@@ -19,7 +20,12 @@ Headers = list[tuple[bytes, bytes]]
 
 
 def guarded(
-    limits: Limits, refused: Callable[[str], None], let_in: Callable[[Any], Refusal | None], common: Callable[..., Headers], short_way: ShortWay
+    limits: Limits,
+    open_connections: Connections,
+    refused: Callable[[str], None],
+    let_in: Callable[[Any], Refusal | None],
+    common: Callable[..., Headers],
+    short_way: ShortWay,
 ) -> type[asyncio.Protocol]:
     """Return the protocol with limits; `refused` is told the code of what it turns away by itself.
 
@@ -31,7 +37,8 @@ def guarded(
     class Guarded(GuardedProtocol):
         pass
 
-    Guarded.limits, Guarded.refused, Guarded.let_in = limits, staticmethod(refused), staticmethod(let_in)
+    Guarded.limits, Guarded.open_connections = limits, open_connections
+    Guarded.refused, Guarded.let_in = staticmethod(refused), staticmethod(let_in)
     Guarded.common, Guarded.short_way, Guarded.heads = staticmethod(common), short_way, Heads()
     return Guarded
 
@@ -40,6 +47,7 @@ class GuardedProtocol(HttpToolsProtocol):
     """A connection; uvicorn itself waits for headers and for a reader without end."""
 
     limits: Limits
+    open_connections: Connections
     refused: Callable[[str], None]
     let_in: Callable[[Any], Refusal | None]
     common: Callable[..., Headers]
@@ -64,14 +72,15 @@ class GuardedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start, or turn away what is one too many."""
         super().connection_made(transport)
-        if len(self.connections) > self.limits.connections:
-            return self._turn_away(Refusal(503, "overloaded", "too many connections: try again later", 1))
+        if (reason := self.open_connections.enter(self.client)) is not None:
+            return self._turn_away(Refusal(503, "overloaded", reason, 1))
         self._read_in_time()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End."""
         self._stop_reading_clock()
         self._stop_writing_clock()
+        self.open_connections.leave(self.client)
         super().connection_lost(exc)
 
     # -- coming in ---------------------------------------------------------------------------------------------------

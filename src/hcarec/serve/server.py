@@ -20,6 +20,7 @@ import uvicorn
 from hcarec import atomic
 from hcarec.errors import ConfigError
 from hcarec.serve.app import gates, make_app
+from hcarec.serve.connections import Connections, OpenFiles
 from hcarec.serve.garbage import look_seldom
 from hcarec.serve.handlers import Site
 from hcarec.serve.keys import Keys
@@ -31,7 +32,6 @@ from hcarec.serve.service import Service
 from hcarec.serve.shedding import Shedding
 from hcarec.serve.short_way import METHOD, PATH, ShortWay
 
-BACKLOG = 2048
 SWITCH_S = 0.0005
 """How long a thread keeps the interpreter while another waits: with the usual 5 ms, answers of the store wait for whole bursts of requests."""
 
@@ -79,7 +79,7 @@ async def _serve(settings: Settings, keys: Keys | None, listening: socket.socket
         try:
             site = Site(service, settings.limits, keys, log, settings.model.resolve().parent, settings.backups)
             server = _Server(_config(site))
-            listening.listen(BACKLOG)
+            listening.listen(server.config.backlog)
             run_evenly()
             with server.capture_signals():  # from the moment that somebody knows of the server
                 started(service, address(listening))
@@ -108,16 +108,19 @@ class _Server(uvicorn.Server):
 def _config(site: Site) -> uvicorn.Config:
     app, doors = make_app(site), gates(site)
     short_way = ShortWay(site, app, doors[METHOD, PATH])
+    connections = Connections(site.limits, OpenFiles.now())
+    if connections.most < site.limits.connections:
+        site.log.line("connections limited", connections=connections.most, reason="the limit of open files (ulimit -n) allows no more")
     return uvicorn.Config(
         app,
-        http=guarded(site.limits, site.metrics.refused, Shedding(doors), app.common, short_way),
+        http=guarded(site.limits, connections, site.metrics.refused, Shedding(doors), app.common, short_way),
         ws="none",
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
         proxy_headers=False,  # who forges X-Forwarded-For would choose the address that is counted
-        backlog=BACKLOG,
+        backlog=connections.backlog,
         timeout_keep_alive=site.limits.idle_seconds,
         timeout_graceful_shutdown=site.limits.drain_seconds,
     )
