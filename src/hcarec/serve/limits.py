@@ -42,7 +42,7 @@ class Limits:
     idle_seconds: int = 30
     """Time that a connection may stay open without a request."""
     drain_seconds: int = 30
-    """Time for running requests to end when the server stops."""
+    """Time in which the server stops, whatever hangs; running requests have most of it to end."""
 
     def __post_init__(self) -> None:
         check_kinds(self)

@@ -40,7 +40,8 @@ class ServiceOptions:
     threads: int | None = None
     """Threads that rank one batch; None for one per core."""
     store_timeout_s: float = 2.0
-    """Longest wait for one answer of a Redis server."""
+    """Longest wait for one answer of a Redis server; a store that has not answered for so long is reported as not ready, and an SQLite store whose process
+    has been silent for five times as long is started anew."""
     state_wait_s: float = 0.25
     """Longest wait of an ask for the state of its user; after that the answer rests on less."""
     take_wait_s: float = 5.0

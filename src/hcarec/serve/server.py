@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import uvicorn
@@ -31,6 +32,7 @@ from hcarec.serve.protocol import guarded
 from hcarec.serve.service import Service
 from hcarec.serve.shedding import Shedding
 from hcarec.serve.short_way import METHOD, PATH, ShortWay
+from hcarec.serve.stopping import REQUESTS, ForcedExit
 
 SWITCH_S = 0.0005
 """How long a thread keeps the interpreter while another waits: with the usual 5 ms, answers of the store wait for whole bursts of requests."""
@@ -75,22 +77,33 @@ def run(settings: Settings, started: Callable[[Service, str], None]) -> None:
 
 async def _serve(settings: Settings, keys: Keys | None, listening: socket.socket, started: Callable[[Service, str], None]) -> None:
     service = await Service.open(settings.model, settings.store, data=settings.data, restore=settings.restore, options=settings.options, beside=settings.beside)
+    forced = ForcedExit(settings.limits.drain_seconds, service.abandon)
     with _logging(settings.log) as log:
         try:
             site = Site(service, settings.limits, keys, log, settings.model.resolve().parent, settings.backups)
-            server = _Server(_config(site))
+            server = _Server(_config(site), forced)
             listening.listen(server.config.backlog)
             run_evenly()
             with server.capture_signals():  # from the moment that somebody knows of the server
                 started(service, address(listening))
                 await server.serve([listening])
         finally:
-            await service.close()
+            await service.close(forced.left())
         log.line("stopped")
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn's server, which after a clean end would die of the signal that asked for it."""
+    """Uvicorn's server, which after a clean end would die of the signal that asked for it, and which may wait for ever for what hangs."""
+
+    def __init__(self, config: uvicorn.Config, forced: ForcedExit | None = None) -> None:
+        super().__init__(config)
+        self._forced = forced
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to stop, for a limited time."""
+        if self._forced is not None:
+            self._forced.begin()
+        super().handle_exit(sig, frame)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -122,7 +135,7 @@ def _config(site: Site) -> uvicorn.Config:
         proxy_headers=False,  # who forges X-Forwarded-For would choose the address that is counted
         backlog=connections.backlog,
         timeout_keep_alive=site.limits.idle_seconds,
-        timeout_graceful_shutdown=site.limits.drain_seconds,
+        timeout_graceful_shutdown=REQUESTS * site.limits.drain_seconds,  # type: ignore[arg-type]  # any number will do
     )
 
 

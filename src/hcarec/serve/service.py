@@ -6,6 +6,7 @@ Two threads do the work, one that owns the store and one that ranks; this class 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -41,6 +42,12 @@ from hcarec.serve.workers import Call, Find, Kind, Rank, RankThread, StoreThread
 __all__ = ["Answer", "Ask", "Basis", "History", "ModelInfo", "NewEvent", "Overloaded", "Service", "ServiceOptions", "Status", "Taken"]
 
 T = TypeVar("T")
+NO_ANSWER = "the store cannot be reached; it is tried again all the time: send this again in a few seconds"
+LOOK_EVERY_S = 0.25
+"""How often it is looked whether the store still answers, while something long waits for it."""
+ABANDONED_S = 1.0
+"""How long the thread of the store may take to notice that the store was given up."""
+logger = logging.getLogger("hcarec.serve")
 
 
 class Service:
@@ -295,25 +302,34 @@ class Service:
             return "the service is stopping"
         if not (self._store.is_alive() and self._ranker.is_alive()):
             return "a thread of the service has ended: restart it"
-        return "the store does not answer" if self._store.down else None
+        return "the store does not answer" if self._store.unreachable else None
 
     def figures(self) -> dict[str, Any]:
         """Return counts and sizes; those of the store are about a second old."""
         done = {"taken": dict(self._taken), "recommended": dict(self._recommended), "degraded": self._degraded}
         return figures(self._live, self._store, self._ranker) | done
 
-    async def close(self) -> None:
-        """Stop: refuse what is new, finish what was accepted, save the states, let go of the store."""
+    async def close(self, seconds: float = 60.0) -> None:
+        """Stop within so many seconds: refuse what is new, finish what was accepted, save the states, let go of the store."""
+        end = time.monotonic() + seconds
         self._work.over = True
-        while self._work.under_way:
+        while self._work.under_way and time.monotonic() < end:
             await asyncio.sleep(0.005)
         if self._store.lane is not None:
-            await self._store.lane.close()
-        for thread in (self._store, self._ranker):
+            await self._store.lane.close(end)
+        for thread in (self._ranker, self._store):
             thread.inbox.close()
-            await asyncio.to_thread(thread.join)
+            await asyncio.to_thread(thread.join, max(0.0, end - time.monotonic()))
+        if self._store.is_alive():
+            logger.warning("the store did not answer for %g s: the service stops without it; nothing that was acknowledged is lost", seconds)
+            self.abandon()
+            await asyncio.to_thread(self._store.join, ABANDONED_S)
         for aside in (self._aside, self._searching):
             await asyncio.to_thread(aside.close)
+
+    def abandon(self) -> None:
+        """Let go of a store that does not answer; any thread may ask for that."""
+        self._store.abandon()
 
     # -- how it waits --------------------------------------------------------------------------------------------
 
@@ -325,11 +341,17 @@ class Service:
             self._refuse_if_down()
             answer = self._future()
             self._store.inbox.put(Call(work, answer, kind))
-            return await (answer if kind == "long" else self._taking.add(answer))
+            if kind != "long":
+                return await self._taking.add(answer)
+            while not (await asyncio.wait([answer], timeout=LOOK_EVERY_S))[0]:  # it may take long, but not because the store hangs
+                if self._store.silent:
+                    raise StoreUnreachable(NO_ANSWER)
+            found: T = answer.result()
+            return found
 
     def _refuse_if_down(self) -> None:
-        if self._store.down:
-            raise StoreUnreachable("the store cannot be reached; it is tried again all the time: send this again in a few seconds")
+        if self._store.unreachable:
+            raise StoreUnreachable(NO_ANSWER)
 
 
 def _open(address: str, options: ServiceOptions) -> Store:

@@ -15,7 +15,8 @@ REDIS = ("redis://", "rediss://", "unix://")
 def open_store(address: str, verify: bool = True, prefix: str = "hcarec:", timeout: float = 2.0, accept_less: bool = False, apart: bool = False) -> Store:
     """Open the store at an address: a server of Redis or Valkey, or the path of an SQLite file.
 
-    `verify` is for SQLite, as is `apart`, which puts it into a process of its own; `prefix`, `timeout` and `accept_less` are for Redis.
+    `verify` is for SQLite, as is `apart`, which puts it into a process of its own; `prefix` and `accept_less` are for Redis. An answer that
+    takes longer than `timeout` seconds is none; a process of its own that is silent for a few times as long is started anew.
     """
     if address.startswith(REDIS):
         from hcarec.serve.stores.redis import RedisStore
@@ -27,7 +28,7 @@ def open_store(address: str, verify: bool = True, prefix: str = "hcarec:", timeo
     if apart:
         from hcarec.serve.stores.apart import ApartStore
 
-        return ApartStore(address, verify)
+        return ApartStore(address, verify, timeout)
     from hcarec.serve.stores.sqlite import SqliteStore
 
     return SqliteStore(address, verify)
