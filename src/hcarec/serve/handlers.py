@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -28,6 +29,7 @@ from hcarec.serve.search import Item
 from hcarec.serve.service import Service
 from hcarec.serve.status import Recent
 from hcarec.serve.stores.errors import StoreError, StoreUnreachable
+from hcarec.serve.stores.interface import PAGE_EVENTS
 
 
 @dataclass
@@ -173,9 +175,12 @@ async def history(site: Site, call: Call, body: bytes) -> answers.UserHistory:
     found = await site.service.history(user, int(query.limit))
     if not found.events:
         raise Refusal(404, "not_found", "there are no events of this user")
-    return answers.UserHistory(
-        user, [answers.KeptEvent(one.item, iso(one.time), msgspec.UNSET if one.event_id is None else one.event_id) for one in found.events]
-    )
+    kept: list[answers.KeptEvent] = []
+    for first in range(0, len(found.events), PAGE_EVENTS):
+        page = found.events[first : first + PAGE_EVENTS]
+        kept += [answers.KeptEvent(one.item, iso(one.time), msgspec.UNSET if one.event_id is None else one.event_id) for one in page]
+        await asyncio.sleep(0)  # others are answered between two pages
+    return answers.UserHistory(user, kept)
 
 
 async def retract(site: Site, call: Call, body: bytes) -> answers.Removed:

@@ -25,7 +25,8 @@ from hcarec.serve.deadlines import Deadline
 from hcarec.serve.directory import Listed, find_users
 from hcarec.serve.figures import figures
 from hcarec.serve.lane import Take, settle
-from hcarec.serve.live import Known, Live, Lookup
+from hcarec.serve.live import Known, Live, LongHistory, Lookup
+from hcarec.serve.long_history import LongHistories
 from hcarec.serve.messages import Answer, Ask, Basis, ModelCard, ModelInfo, NewEvent, Overloaded, Status, Taken
 from hcarec.serve.options import ServiceOptions
 from hcarec.serve.people import NOBODY
@@ -55,7 +56,8 @@ class Service:
 
     def __init__(self, live: Live, store: StoreThread, ranker: RankThread, options: ServiceOptions, beside: Beside) -> None:
         self._live, self._store, self._ranker, self._options, self._beside = live, store, ranker, options, beside
-        self._aside, self._searching = Aside("aside"), Aside("search")
+        self._aside, self._searching, self._loading = Aside("explain"), Aside("search"), Aside("load")
+        self._long = LongHistories(self._page, lambda work: self._call("reads", work), self._aside, options.history_limit, options.state_wait_s)
         self._warm: Serving | None = None
         self._work = Work()
         self._swapping = asyncio.Lock()
@@ -163,7 +165,10 @@ class Service:
         self._refuse_if_down()
         answer = self._future()
         self._store.inbox.put(Find(lookup, answer, time.monotonic() + self._options.state_wait_s))
-        found: Known = await self._finding.add(answer)
+        try:
+            found: Known = await self._finding.add(answer)
+        except LongHistory:
+            return await self._long.find(lookup.user, self._live.serving)
         return found
 
     async def explain(self, ask: Ask, item: str | None = None) -> Explanation:
@@ -186,7 +191,7 @@ class Service:
 
     async def _past(self, ask: Ask) -> list[tuple[str, int | None]]:
         """Return all items of an ask, oldest first, with their times where they are known."""
-        log = (await self.history(ask.user, None)).events if ask.user is not None else ()
+        log = (await self.history(ask.user, self._options.explain_events)).events if ask.user is not None else ()
         return [*((event.item, event.time) for event in log), *((item, None) for item in (*(ask.history or ()), *ask.visit))]
 
     # -- items ---------------------------------------------------------------------------------------------------
@@ -195,7 +200,7 @@ class Service:
         """Return the items whose vectors point in the most similar direction."""
         with self._work:
             serving = self._live.serving
-            return await self._aside.run(lambda: serving.similar(item, k))
+            return await self._searching.run(lambda: serving.similar(item, k))
 
     async def search(self, text: str, limit: int = 20) -> Found:
         """Find items by words of their names, or by id."""
@@ -219,9 +224,12 @@ class Service:
     # -- users ---------------------------------------------------------------------------------------------------
 
     async def history(self, user: str, limit: int | None = 100) -> History:
-        """Return the last events of a user, oldest first; version 0 and none for a user without a log."""
+        """Return the last events of a user (None: all that are kept), oldest first; version 0 and none for a user without a log."""
         encode("user", user)
-        return await self._call("reads", lambda live: live.history(user, limit))
+        return (await self._long.read(user, limit)).history
+
+    async def _page(self, user: str, limit: int, before: tuple[int, int] | None) -> History:
+        return await self._call("reads", lambda live: live.page(user, limit, before))
 
     async def users(self, beginning: str = "", limit: int = 20) -> list[Listed]:
         """Return users whose ids begin with a text."""
@@ -246,7 +254,7 @@ class Service:
         """Let another model answer, once it is loaded, checked and warm; a bad one is refused with `ModelError` and the old one goes on."""
         async with self._swapping:
             with self._work:
-                serving = await self._aside.run(lambda: Serving.load(Path(model), self._options.half_states))
+                serving = await self._loading.run(lambda: Serving.load(Path(model), self._options.half_states))
 
                 def switch(live: Live) -> None:
                     live.switch(serving)
@@ -324,7 +332,8 @@ class Service:
             logger.warning("the store did not answer for %g s: the service stops without it; nothing that was acknowledged is lost", seconds)
             self.abandon()
             await asyncio.to_thread(self._store.join, ABANDONED_S)
-        for aside in (self._aside, self._searching):
+        await self._long.close()
+        for aside in (self._aside, self._searching, self._loading):
             await asyncio.to_thread(aside.close)
 
     def abandon(self) -> None:
@@ -355,7 +364,14 @@ class Service:
 
 
 def _open(address: str, options: ServiceOptions) -> Store:
-    return open_store(address, options.verify_store, timeout=options.store_timeout_s, accept_less=options.accept_less, apart=options.store_apart)
+    return open_store(
+        address,
+        options.verify_store,
+        timeout=options.store_timeout_s,
+        accept_less=options.accept_less,
+        apart=options.store_apart,
+        history_limit=options.history_limit,
+    )
 
 
 class Work:

@@ -57,8 +57,8 @@ class ApartStore:
     _ended: object = None
     """The line for events, `events` at its time, of the last process that is known to have ended."""
 
-    def __init__(self, path: str | Path, verify: bool = True, timeout: float = 2.0) -> None:
-        self._path, self._verify, self.silence_s = os.path.abspath(path), verify, SILENCE * timeout
+    def __init__(self, path: str | Path, verify: bool = True, timeout: float = 2.0, history_limit: int | None = None) -> None:
+        self._path, self._verify, self._history_limit, self.silence_s = os.path.abspath(path), verify, history_limit, SILENCE * timeout
         self.waiting_since: float | None = None
         """When the call under way, or its last step, began, None while there is none; any thread may ask."""
         self.heard_at = 0.0
@@ -71,7 +71,7 @@ class ApartStore:
         self.events.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         with other, for_events:
             passed = [other.fileno(), for_events.fileno()]
-            command = python_module(OWNER, *map(str, passed), self._path, str(int(self._verify)))
+            command = python_module(OWNER, *map(str, passed), self._path, str(int(self._verify)), str(self._history_limit or 0))
             self._process = subprocess.Popen(command, pass_fds=passed, stdin=subprocess.DEVNULL, start_new_session=True)
         self._line = Line(mine)
         try:
@@ -180,9 +180,9 @@ class ApartStore:
     def settle(self) -> None:
         """Do nothing: the other process settles by itself while it has nothing to do."""
 
-    def history(self, user: str, limit: int | None = None) -> History:
-        """Return a user's log, or its last `limit` events."""
-        found: History = self._call("history", user, limit)
+    def history(self, user: str, limit: int | None = None, before: tuple[int, int] | None = None) -> History:
+        """Return a user's log, or its last `limit` events, or the last of those `before` a time and arrival."""
+        found: History = self._call("history", user, limit, before)
         return found
 
     def users(self, after: str | None = None, limit: int = 1000) -> Page:

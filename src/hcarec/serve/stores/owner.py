@@ -27,7 +27,7 @@ ARGUMENTS: dict[str, Any] = {
     "load": tuple[list[Wanted], str],
     "commit": tuple[list[Change]],
     "put_states": tuple[list[Rebuilt]],
-    "history": tuple[str, int | None],
+    "history": tuple[str, int | None, tuple[int, int] | None],
     "users": tuple[str | None, int],
     "without_state": tuple[str, str | None, int],
     "drop_states": tuple[list[str], int],
@@ -45,7 +45,7 @@ _histories = msgspec.msgpack.Decoder(list[tuple[str, list[Event]]])
 class Owner:
     """Answers calls about one store, which come over two lines: one of them is for events alone, and nothing is asked over both at once."""
 
-    def __init__(self, line: Line, events: Line, path: str, verify: bool) -> None:
+    def __init__(self, line: Line, events: Line, path: str, verify: bool, history_limit: int | None) -> None:
         from hcarec.serve.stores.sqlite import SqliteStore
 
         self._line, self._lines = line, {one.fileno(): one for one in (line, events)}
@@ -56,7 +56,7 @@ class Owner:
         self._sending = threading.Lock()
         self._busy: Line | None = None
         threading.Thread(target=self._say_alive, name="alive", daemon=True).start()
-        self._answer(line, lambda: SqliteStore(path, verify), "open")
+        self._answer(line, lambda: SqliteStore(path, verify, history_limit=history_limit), "open")
         self._taker = Taker(self._store) if self._store is not None else None
 
     def serve(self) -> None:
@@ -128,6 +128,6 @@ if __name__ == "__main__":
     for number in (signal.SIGINT, signal.SIGTERM):  # meant for the service, which says when it is time to end
         signal.signal(number, signal.SIG_IGN)
     given = [Line(socket.socket(fileno=int(number))) for number in sys.argv[1:3]]
-    owner = Owner(given[0], given[1], sys.argv[3], sys.argv[4] == "1")
+    owner = Owner(given[0], given[1], sys.argv[3], sys.argv[4] == "1", int(sys.argv[5]) or None)
     look_seldom()
     owner.serve()
