@@ -41,7 +41,7 @@ class Call:
         kind = self.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         if kind != b"application/json":
             raise Refusal(415, "unsupported_media_type", "send JSON, and say so with the header Content-Type: application/json")
-        length = self.headers.get(b"content-length", b"0")
+        length = self.headers.get(b"content-length", b"0").strip()  # blanks around it are no part of it
         if not length.isdigit() or int(length[:20]) > self._limits.body_bytes or size > self._limits.body_bytes:
             raise Refusal(413, "too_large", f"the body has more than {self._limits.body_bytes} bytes: send less at once")
 

@@ -214,8 +214,6 @@ async def swap(site: Site, call: Call, body: bytes) -> answers.Swapped:
 async def backup(site: Site, call: Call, body: bytes) -> answers.BackedUp:
     """Back the store up."""
     name, target = _backup(site, body)
-    if target.exists():
-        raise Refusal(422, "refused", f"there is a backup '{name}' already: give another name")
     await site.service.backup(target)
     site.log.line("backup written", name=name)
     return answers.BackedUp(name)

@@ -60,6 +60,7 @@ class Service:
         self._long = LongHistories(self._page, lambda work: self._call("reads", work), self._aside, options.history_limit, options.state_wait_s)
         self._warm: Serving | None = None
         self._work = Work()
+        self._backups: set[Path] = set()
         self._swapping = asyncio.Lock()
         self._taking, self._finding = (Deadline(seconds, _too_late(seconds)) for seconds in (options.take_wait_s, options.state_wait_s))
         self._taken: Counter[str] = Counter()
@@ -265,8 +266,14 @@ class Service:
                 return serving.info
 
     async def backup(self, target: Path) -> None:
-        """Write a copy of the store to a file; events and asks go on meanwhile."""
-        await self._call("long", lambda live: live.store.backup(target, self._store.go_on))
+        """Write a copy of the store to a file, which must not be there; events and asks go on meanwhile."""
+        if target in self._backups or target.exists():
+            raise InputError(f"there is a backup '{target.name}' already, or it is being written: give another name")
+        self._backups.add(target)
+        try:
+            await self._call("long", lambda live: live.store.backup(target, self._store.go_on))
+        finally:
+            self._backups.discard(target)
 
     async def restore(self, source: Path) -> Figures:
         """Put a backup in the place of all that the store holds, whole or not at all; return the size of the store then.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from hcarec.extras import require
@@ -14,7 +16,18 @@ from hcarec.serve.stores.redis_keys import READ
 
 T = TypeVar("T")
 OLDEST = 7
+PASSWORD, PASSWORD_FILE = "HCAREC_REDIS_PASSWORD", "HCAREC_REDIS_PASSWORD_FILE"
 NEEDED = {"appendonly": "yes", "appendfsync": "always", "no-appendfsync-on-rewrite": "no", "maxmemory-policy": "noeviction"}
+
+
+def password() -> str | None:
+    """Return the password of the server from the environment or from a file, since everybody on the machine can read a command line."""
+    if path := os.environ.get(PASSWORD_FILE):
+        try:
+            return Path(path).read_text().rstrip("\r\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise StoreError(f"the file '{path}' of {PASSWORD_FILE} cannot be read ({error}): give one with the password alone") from None
+    return os.environ.get(PASSWORD)
 
 
 class RedisConnection:
@@ -30,7 +43,8 @@ class RedisConnection:
         self._scripts: dict[str, Any] = {}
         try:
             # No retries by the client: a script that was applied and is sent again would look refused.
-            self.client: Any = redis.Redis.from_url(url, socket_timeout=timeout, socket_connect_timeout=timeout, retry=Retry(NoBackoff(), 0))
+            given = {} if (secret := password()) is None else {"password": secret}
+            self.client: Any = redis.Redis.from_url(url, socket_timeout=timeout, socket_connect_timeout=timeout, retry=Retry(NoBackoff(), 0), **given)
         except ValueError:
             raise StoreError("the address of the Redis store is not understood: give redis://host:port/0, rediss://.. or unix://path") from None
         try:
