@@ -32,7 +32,7 @@ class Running:
     def __init__(
         self,
         model: Path,
-        store: Path,
+        store: Path | str,
         *,
         keys: Path | None = None,
         backups: Path | None = None,

@@ -18,6 +18,7 @@ def figures(live: Live, store: StoreThread, ranker: RankThread) -> dict[str, Any
         **upkeep.figures._asdict(),
         "states": _by_model(upkeep.figures.states, serving),
         "store_down": store.unreachable,
+        "store_not_durable": store.trouble is not None,
         "store_wait_seconds": store.waited_s,
         "store_failures": store.failures,
         "users_in_memory": len(live.people),

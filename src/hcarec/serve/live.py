@@ -19,7 +19,7 @@ from hcarec.serve.options import ServiceOptions
 from hcarec.serve.people import NOBODY, People, Person
 from hcarec.serve.policy import Plan, Stamped, by_user, plan
 from hcarec.serve.serving import Serving
-from hcarec.serve.stores.errors import StoreDamaged, StoreError, failure
+from hcarec.serve.stores.errors import StoreDamaged, StoreError, StoreUnreachable, failure
 from hcarec.serve.stores.interface import PAGE_EVENTS, Change, Figures, History, Loaded, Progress, Rebuilt, Store, Wanted
 from hcarec.serve.taking import Group, Moved
 
@@ -70,6 +70,7 @@ class Live:
         self.exclusive = store.exclusive
         self.people = People(serving, options.cached_users)
         self.unsaved: dict[str, Person] = {}
+        self._epoch = self._store_epoch()
         self.replays = 0
 
     def at_hand(self, user: str, with_log: bool) -> Known | None:
@@ -82,6 +83,17 @@ class Live:
     def serving(self) -> Serving:
         """The model that answers now."""
         return self.people.serving
+
+    def _store_epoch(self) -> object:
+        return getattr(self.store, "epoch", None)
+
+    def _began_anew(self) -> bool:
+        """Say whether the store lost data since it was last looked at; then nothing in memory is worth anything."""
+        if (epoch := self._store_epoch()) == self._epoch:
+            return False
+        self._epoch = epoch
+        self.switch(self.serving)
+        return True
 
     # -- events --------------------------------------------------------------------------------------------------
 
@@ -252,7 +264,10 @@ class Live:
             # Whether an event is there already the store finds out by itself when it is written; then the user is loaded after all.
             found = {user: (person, ()) for user, person in held.items() if person is not None and person.serves(self.serving.stateful, False)}
         asked = [Wanted(user, ids) for user, ids in wanted.items() if user not in found]
-        for (user, _), loaded in zip(asked, self.store.load(asked, self.serving.key) if asked else [], strict=True):
+        rows = self.store.load(asked, self.serving.key) if asked else []
+        if self._began_anew():
+            held = dict.fromkeys(wanted)
+        for (user, _), loaded in zip(asked, rows, strict=True):
             found[user] = self._current(user, held[user], loaded), loaded.duplicates
         return found
 
@@ -270,6 +285,8 @@ class Live:
     def _read(self, user: str, person: Person) -> Person | None:
         """Add the log to what is known of a user; None where it is long."""
         history = self.store.history(user, min(PAGE_EVENTS + 1, self.options.history_limit))
+        if self._began_anew():
+            raise StoreUnreachable("the store began anew: what was known of it is read again; try again")
         if history.version == 0:
             return NOBODY
         if len(history.events) > PAGE_EVENTS:
@@ -291,11 +308,15 @@ class Live:
         self.replays += len(people)
         return {user: person._replace(row=row) for (user, person), row in zip(people.items(), rows, strict=True)}
 
-    def keep(self, user: str, serving: Serving, read: Person) -> Known | None:
-        """Hold on to a user whose long log was read and replayed elsewhere; None if that was in vain, since the log or the model is another by now."""
+    def keep(self, user: str, people: People, read: Person) -> Known | None:
+        """Hold on to a user whose long log was read and replayed elsewhere, for those who were `people` then.
+
+        None if that was in vain, since the log, the model or the store is another by now.
+        """
         person, _ = self._load({user: ()})[user]
-        if serving is not self.serving or person.version != read.version:
+        if people is not self.people or person.version != read.version:
             return None
+        serving = self.serving
         if serving.stateful and person.row is not None:  # it has seen what is no longer kept as well
             person = person._replace(log=read.log)
         else:

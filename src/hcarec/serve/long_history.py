@@ -11,7 +11,7 @@ import numpy as np
 
 from hcarec.serve.aside import Aside
 from hcarec.serve.live import Known, Live
-from hcarec.serve.people import Person
+from hcarec.serve.people import People, Person
 from hcarec.serve.serving import Serving
 from hcarec.serve.stores.errors import StoreUnreachable
 from hcarec.serve.stores.interface import PAGE_EVENTS, Event, History
@@ -73,11 +73,11 @@ class LongHistories:
             left -= len(last.events)
         return Pages(History(found.version, [event for events in reversed(pages) for event in events]), steady)
 
-    async def find(self, user: str, serving: Serving) -> Known:
+    async def find(self, user: str, people: People) -> Known:
         """Return what is known of a user, or fail with `StoreUnreachable` where that takes too long; it is at hand later."""
         task = self._finding.get(user)
         if task is None:
-            task = self._finding[user] = asyncio.create_task(self._find(user, serving))
+            task = self._finding[user] = asyncio.create_task(self._find(user, people))
             task.add_done_callback(lambda done: self._over(user, done))
         try:
             return await asyncio.wait_for(asyncio.shield(task), self._wait_s)
@@ -89,13 +89,13 @@ class LongHistories:
         if not task.cancelled():
             task.exception()  # those who wait are told; where nobody does, nobody need hear of it
 
-    async def _find(self, user: str, serving: Serving) -> Known:
+    async def _find(self, user: str, people: People) -> Known:
         for _ in range(ROUNDS):
             (version, events), steady = await self.read(user)
             if not steady:
                 continue
-            person = await self._executor.run(partial(replayed, serving, version, events))
-            known = await self._on_store(partial(Live.keep, user=user, serving=serving, read=person))
+            person = await self._executor.run(partial(replayed, people.serving, version, events))
+            known = await self._on_store(partial(Live.keep, user=user, people=people, read=person))
             if known is not None:
                 return known
         raise StoreUnreachable("the history of this user changes all the time")

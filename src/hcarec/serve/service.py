@@ -169,7 +169,7 @@ class Service:
         try:
             found: Known = await self._finding.add(answer)
         except LongHistory:
-            return await self._long.find(lookup.user, self._live.serving)
+            return await self._long.find(lookup.user, self._live.people)
         return found
 
     async def explain(self, ask: Ask, item: str | None = None) -> Explanation:
@@ -317,7 +317,9 @@ class Service:
             return "the service is stopping"
         if not (self._store.is_alive() and self._ranker.is_alive()):
             return "a thread of the service has ended: restart it"
-        return "the store does not answer" if self._store.unreachable else None
+        if self._store.unreachable:
+            return "the store does not answer"
+        return "the store may lose what it acknowledges, so nothing is written: see the log" if self._store.trouble else None
 
     def figures(self) -> dict[str, Any]:
         """Return counts and sizes; those of the store are about a second old."""

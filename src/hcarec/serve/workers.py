@@ -134,6 +134,11 @@ class StoreThread(threading.Thread):
         """Whether the store is cut off, or has not answered for so long that it may be."""
         return self.down or self.waited_s > self._options.store_timeout_s
 
+    @property
+    def trouble(self) -> str | None:
+        """Why the store does not write, though it answers."""
+        return getattr(self._live.store, "trouble", None) if self.opened.done() else None
+
     def abandon(self) -> None:
         """Let go of a store that does not answer: what waits for it fails."""
         if self.opened.done() and isinstance(self._live.store, ApartStore):

@@ -42,9 +42,30 @@ class RedisStore:
 
     def __init__(self, url: str, prefix: str = "hcarec:", timeout: float = 2.0, accept_less: bool = False, history_limit: int | None = None) -> None:
         self._at = RedisConnection(url, prefix, timeout, accept_less)
-        self.durability = self._at.durability
+        self._read_with_epoch([])
         self._history_limit = history_limit
         self._damaged_states = 0
+
+    @property
+    def durability(self) -> str:
+        """Say in a sentence what an acknowledgement rests on."""
+        return self._at.durability
+
+    @property
+    def trouble(self) -> str | None:
+        """Why nothing is written at the moment, though the server answers."""
+        return self._at.trouble
+
+    @property
+    def epoch(self) -> object:
+        """What versions belong to; one that is equal to another of another epoch may be of other events."""
+        return self._at.epoch
+
+    def _read_with_epoch(self, requests: list[tuple[Any, ...]]) -> list[Any]:
+        """Read about users, and note as of the same moment which epoch that belongs to."""
+        *replies, epoch = self._at.read([*requests, ("GET", self._at.key("epoch"))])
+        self._at.note_epoch(epoch)
+        return replies
 
     # -- the update of a user ------------------------------------------------------------------------------------
 
@@ -56,7 +77,8 @@ class RedisStore:
         for name, event_ids in asked:
             requests += [("GET", key("user:", name)), ("HGET", key("states:", model_name), name)]
             requests += [("SMISMEMBER", key("ids:", name), *event_ids)] if event_ids else []
-        replies = iter(self._at.read(requests))
+        self._at.examine_if_due()
+        replies = iter(self._read_with_epoch(requests))
         loaded = []
         for name, event_ids in asked:
             record = unpack_record(next(replies), name)
@@ -129,7 +151,7 @@ class RedisStore:
         log: tuple[Any, ...] = ("ZRANGE", key("log:", name), 0 if limit is None else -limit, -1)
         if before is not None:
             log = ("ZREVRANGEBYLEX", key("log:", name), b"(" + first_at(*before), b"-", b"LIMIT", 0, -1 if limit is None else limit)
-        packed, members = self._at.read([("GET", key("user:", name)), log])
+        packed, members = self._read_with_epoch([("GET", key("user:", name)), log])
         record = unpack_record(packed, name)
         if record is None:
             return History(0, [])
@@ -165,6 +187,7 @@ class RedisStore:
 
     def figures(self) -> Figures:
         """Return the size of the store, quickly; `bytes` is the memory of the whole server."""
+        self._at.examine_if_due()
         key = self._at.key
         wanted = [("ZCARD", key("users")), ("GET", key("events")), ("SMEMBERS", key("models")), ("GET", key("traces"))]
         users, events, models, traces = self._at.read(wanted)
@@ -193,6 +216,7 @@ class RedisStore:
         """Remove a user wholly and durably; return how many events went."""
         name, key = encode("user", user), self._at.key
         keys = [key("events"), key("users"), key("models"), key("user:", name), key("log:", name), key("ids:", name)]
+        self._at.refuse_if_not_durable()
         self._at.write([("SET", key("traces"), 1)])
         removed = int(self._at.script(FORGET, keys, [name, key("states:")]))
         if scrub:
