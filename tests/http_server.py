@@ -19,7 +19,7 @@ from hcarec.serve.keys import Keys
 from hcarec.serve.limits import Limits
 from hcarec.serve.logs import Log
 from hcarec.serve.options import ServiceOptions
-from hcarec.serve.server import BACKLOG, _config, _loop, _Server, address, bind
+from hcarec.serve.server import _config, _loop, _Server, address, bind
 from hcarec.serve.service import Service
 
 
@@ -32,7 +32,7 @@ class Running:
     def __init__(
         self,
         model: Path,
-        store: Path,
+        store: Path | str,
         *,
         keys: Path | None = None,
         backups: Path | None = None,
@@ -78,7 +78,7 @@ class Running:
             with bind("127.0.0.1", 0) as listening:
                 self.site = Site(service, self._limits, Keys(keys) if keys else None, log, model.parent, backups)
                 self._server, self._loop = _Server(_config(self.site)), asyncio.get_running_loop()
-                listening.listen(BACKLOG)
+                listening.listen(self._server.config.backlog)
                 self.url = address(listening)
                 self._loop.call_soon(self._up.set)
                 await self._server.serve([listening])

@@ -58,7 +58,7 @@ for line in sys.stdin:
 DEADLINE_S = 120
 
 
-def _runs(pid: int) -> bool:
+def runs(pid: int) -> bool:
     """Say whether a process is there and is not merely waiting to be buried."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
@@ -107,7 +107,7 @@ class Process:
             return True
         if self._child is not None:
             return self._child.poll() is not None
-        return not _runs(self.pid)
+        return not runs(self.pid)
 
     def signal(self, how: signal.Signals = signal.SIGKILL) -> None:
         """Send a signal."""
@@ -138,7 +138,7 @@ class Process:
         helpers = self.kill_helpers()
         self.kill()
         end = time.monotonic() + DEADLINE_S
-        while any(map(_runs, helpers)):
+        while any(map(runs, helpers)):
             assert time.monotonic() < end, "a helper cannot be killed"
             time.sleep(0.002)
 

@@ -13,7 +13,7 @@ import hcarec
 
 SOURCE = Path(hcarec.__file__).parent
 LAYERS = [
-    ("errors", "extras", "atomic", "hardware", "devices", "sharing"),
+    ("errors", "extras", "atomic", "hardware", "processes", "devices", "sharing"),
     ("compiled_cache", "config", "ids", "settings"),
     ("catalogs",),
     ("sequences", "tables", "ties", "metrics"),

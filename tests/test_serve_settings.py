@@ -84,6 +84,6 @@ def test_the_longest_retention_works(tmp_path: Path) -> None:
         upkeep = Upkeep(live)
         while upkeep.step(60.0):
             pass
-        assert len(live.history("u", None).events) == 1
+        assert len(live.store.history("u").events) == 1
     finally:
         store.close()

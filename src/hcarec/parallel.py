@@ -10,6 +10,7 @@ from concurrent.futures import Future, ProcessPoolExecutor, wait
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hcarec.processes import safe_import_path
 from hcarec.sequences import Sequences
 from hcarec.training import Callback, train
 
@@ -37,7 +38,7 @@ class Job(NamedTuple):
 def train_several(data: Path, jobs: Sequence[Job], told: Callable[[int, int, int], None] | None = None) -> list[dict[str, Any]]:
     """Train many models at once; return what became of each, in the order of the jobs. `told` hears of (job, epoch, epochs)."""
     context = multiprocessing.get_context("spawn")
-    with context.Manager() as manager, ProcessPoolExecutor(min(len(jobs), cores()), mp_context=context) as pool:
+    with safe_import_path(), context.Manager() as manager, ProcessPoolExecutor(min(len(jobs), cores()), mp_context=context) as pool:
         messages = manager.Queue()
         running = [pool.submit(_one, data, job, number, messages) for number, job in enumerate(jobs)]
         _listen(running, messages, told or (lambda job, epoch, epochs: None))

@@ -20,6 +20,7 @@ from hcarec.errors import ConfigError, HcarecError
 from hcarec.experiments.results import Results
 from hcarec.experiments.run import Run, perform
 from hcarec.parallel import cores
+from hcarec.processes import safe_import_path
 from hcarec.training import Callback
 
 
@@ -52,7 +53,7 @@ def go(runs: Sequence[Run], results: Results, *, workers: int | None = None, tol
     A run that fails is told at the end and stops no other. Ctrl-C lets every run write its checkpoint; the next call goes on there.
     """
     results.make()
-    with _alone(results):
+    with _alone(results), safe_import_path():
         return _go(runs, results, workers, told or (lambda standing: None))
 
 

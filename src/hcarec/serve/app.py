@@ -17,7 +17,7 @@ from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hcarec.serve import handlers
@@ -90,15 +90,29 @@ async def _not_found(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     known = {404: ("not_found", "there is nothing here: /openapi.json lists what there is"), 405: ("method_not_allowed", "this path has no such method")}
     code, message = known.get(error.status_code, ("bad_request", "the request cannot be answered"))
-    answer = Response(Refusal(error.status_code, code, message).body(), error.status_code, dict(error.headers or {}), "application/json")
+    headers = dict(error.headers or {})
+    if error.status_code == 405:
+        headers["allow"] = ", ".join(sorted(_methods(request)))
+    answer = Response(Refusal(error.status_code, code, message).body(), error.status_code, headers, "application/json")
     answer.raw_headers = safe(answer.raw_headers, request.scope)
     request.scope["status"] = error.status_code
     return answer
 
 
+def _methods(request: Request) -> set[str]:
+    """Return the methods of all routes that a path fits; the framework names those of the first one."""
+    fitting = [route for route in request.app.routes if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE]
+    return {method for route in fitting for method in route.methods or ()}
+
+
 @functools.lru_cache(64)
 def _is_this_machine(host: bytes) -> bool:
     return THIS_MACHINE.fullmatch(host.strip().lower()) is not None
+
+
+def _is_own_page(origin: bytes | None, host: bytes) -> bool:
+    """Say whether a request comes from our own page, or from none at all: browsers name the origin of what other pages send."""
+    return origin is None or origin.partition(b"://")[2].strip().lower() == host.strip().lower()
 
 
 class Watch:
@@ -218,14 +232,17 @@ class Endpoint:
                 trouble = Refusal(
                     403, "forbidden", "without keys only requests to localhost, 127.0.0.1 or [::1] are answered: address the server so, or use keys"
                 )
+            elif not _is_own_page(headers.get(b"origin"), headers[b"host"]):
+                trouble = Refusal(403, "forbidden", "without keys no page of another origin is answered: use keys")
         else:
             word, _, given = headers.get(b"authorization", b"").partition(b" ")
             key = site.keys.find(given.strip()) if word.lower() == b"bearer" else None
-            if site.keys.trouble is not None:
-                site.log.line("keys not read", error=site.keys.trouble)
-                site.keys.trouble = None
+            site.note_keys()
             if key is None:
-                trouble = Refusal(401, "unauthorized", "give an API key: the header Authorization: Bearer KEY", headers=((b"www-authenticate", b"Bearer"),))
+                words = "give an API key: the header Authorization: Bearer KEY"
+                if site.keys.unreadable():
+                    words = "the server cannot read its keys, so none is accepted"
+                trouble = Refusal(401, "unauthorized", words, headers=((b"www-authenticate", b"Bearer"),))
             else:
                 caller = f"key {key.name}"
                 if need not in key.scopes:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import sys
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -13,11 +17,21 @@ T = TypeVar("T")
 MOST_WAITING = 32
 
 
+LOWER = 10
+"""By how much the priority of such a thread is lower: where cores are few, the requests that are short go first."""
+
+
+def _lower_priority() -> None:
+    if sys.platform.startswith("linux"):  # where a thread has a priority of its own
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWER)
+
+
 class Aside:
-    """One thread, and a bounded number of those who wait for it."""
+    """One thread of low priority, and a bounded number of those who wait for it."""
 
     def __init__(self, name: str) -> None:
-        self._pool = ThreadPoolExecutor(1, f"hcarec-{name}")
+        self._pool = ThreadPoolExecutor(1, f"hcarec-{name}", _lower_priority)
         self._waiting = 0
 
     async def run(self, work: Callable[[], T]) -> T:

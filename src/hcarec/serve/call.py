@@ -14,6 +14,7 @@ from hcarec.serve.limits import Limits
 from hcarec.serve.schemas import ID_BYTES, check_id
 
 T = TypeVar("T")
+SINGLE = frozenset({b"authorization", b"host"})
 
 
 class Call:
@@ -26,7 +27,10 @@ class Call:
         """Whether a part of the body may still be on its way; the connection cannot be used again then."""
 
     def check_headers(self) -> None:
-        """Refuse headers that are too large in all."""
+        """Refuse headers that are too large in all, and two that must be one: another server on the way may believe the other of them."""
+        names = [name for name, _ in self.scope["headers"] if name in SINGLE]
+        if len(names) > len(set(names)):
+            raise Refusal(400, "bad_request", "Host or Authorization is given twice: send each once")
         fields = itertools.chain.from_iterable(self.scope["headers"])
         size = sum(map(len, fields)) + len(self.scope.get("raw_path") or b"") + len(self.scope["query_string"])
         if size > self._limits.header_bytes:
@@ -37,7 +41,7 @@ class Call:
         kind = self.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         if kind != b"application/json":
             raise Refusal(415, "unsupported_media_type", "send JSON, and say so with the header Content-Type: application/json")
-        length = self.headers.get(b"content-length", b"0")
+        length = self.headers.get(b"content-length", b"0").strip()  # blanks around it are no part of it
         if not length.isdigit() or int(length[:20]) > self._limits.body_bytes or size > self._limits.body_bytes:
             raise Refusal(413, "too_large", f"the body has more than {self._limits.body_bytes} bytes: send less at once")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -29,6 +30,7 @@ from hcarec.serve.search import Item
 from hcarec.serve.service import Service
 from hcarec.serve.status import Recent
 from hcarec.serve.stores.errors import StoreError, StoreUnreachable
+from hcarec.serve.stores.interface import PAGE_EVENTS
 
 
 @dataclass
@@ -49,12 +51,32 @@ class Site:
     page: dict[str, PageFile] = field(default_factory=read_page)
     recent: Recent = field(default_factory=Recent)
     late: Lateness = field(default_factory=Lateness)
+    _keys_noted: str | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.rates = Rates(self.limits.rate)
         self.asks = Admission(self.limits.in_flight, self.limits.slow_ms / 1000)
         self.events = Admission(self.limits.in_flight, self.limits.slow_events_ms / 1000)
         self.metrics = Metrics(self.service.figures, {"asks": self.asks, "events": self.events}, self.late)
+
+    def note_keys(self) -> None:
+        """Write to the log when the file of keys can no longer be read, or can again."""
+        trouble = None if self.keys is None else self.keys.trouble
+        if trouble != self._keys_noted:
+            self._keys_noted = trouble
+            if trouble is None:
+                self.log.line("keys read again")
+            else:
+                self.log.line("keys not read", error=trouble)
+
+    def not_ready(self) -> str | None:
+        """Return why requests cannot be served now, or None."""
+        if self.keys is not None:
+            unreadable = self.keys.unreadable()
+            self.note_keys()
+            if unreadable:
+                return "the file of keys cannot be read, so no key is accepted"
+        return self.service.ready()
 
 
 class Text(NamedTuple):
@@ -155,10 +177,12 @@ async def history(site: Site, call: Call, body: bytes) -> answers.UserHistory:
     found = await site.service.history(user, int(query.limit))
     if not found.events:
         raise Refusal(404, "not_found", "there are no events of this user")
-    return answers.UserHistory(
-        user,
-        [answers.KeptEvent(site.service.outside(one.item), _when(one.time), msgspec.UNSET if one.event_id is None else one.event_id) for one in found.events],
-    )
+    kept: list[answers.KeptEvent] = []
+    for first in range(0, len(found.events), PAGE_EVENTS):
+        page = found.events[first : first + PAGE_EVENTS]
+        kept += [answers.KeptEvent(site.service.outside(one.item), _when(one.time), msgspec.UNSET if one.event_id is None else one.event_id) for one in page]
+        await asyncio.sleep(0)  # others are answered between two pages
+    return answers.UserHistory(user, kept)
 
 
 async def retract(site: Site, call: Call, body: bytes) -> answers.Removed:
@@ -196,8 +220,6 @@ async def swap(site: Site, call: Call, body: bytes) -> answers.Swapped:
 async def backup(site: Site, call: Call, body: bytes) -> answers.BackedUp:
     """Back the store up."""
     name, target = _backup(site, body)
-    if target.exists():
-        raise Refusal(422, "refused", f"there is a backup '{name}' already: give another name")
     await site.service.backup(target)
     site.log.line("backup written", name=name)
     return answers.BackedUp(name)
@@ -233,7 +255,7 @@ async def health(site: Site, call: Call, body: bytes) -> answers.Fine:
 
 async def ready(site: Site, call: Call, body: bytes) -> answers.Ready:
     """Say whether requests can be served."""
-    reason = site.service.ready()
+    reason = site.not_ready()
     if reason is not None:
         raise Refusal(503, "not_ready", reason, 1)
     fit = site.service.fit

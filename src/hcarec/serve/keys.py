@@ -7,6 +7,7 @@ are compared in constant time.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import hashlib
 import hmac
@@ -14,7 +15,7 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +27,10 @@ SCOPES = ("read", "write", "admin")
 model, back up."""
 LOOK_AGAIN = 1.0
 """Seconds after which the file is looked at again: a key taken out of it stops working within that time."""
+UNREADABLE_S = 60.0
+"""Seconds for which the keys known before are used while the file cannot be read; after them none is, since one of them may have been revoked."""
+SETTLED_NS = 2_000_000_000
+"""A file that was changed less than so long ago may change again without another stamp."""
 
 
 class Key(NamedTuple):
@@ -37,14 +42,16 @@ class Key(NamedTuple):
 
 
 class Keys:
-    """The keys of a file, which is read again when it changes."""
+    """The keys of a file, which is read again when it changes, and every second while that fails."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._stamp, self._looked = _stamp(path), time.monotonic()
+        self._looked = time.monotonic()
+        self._stamp = _stamp(path)
         self._keys = read(path)
+        self._failing_since: float | None = None
         self.trouble: str | None = None
-        """Why the file could not be read again; the keys known before are used until it can."""
+        """Why the file cannot be read now."""
         if not self._keys:
             raise ConfigError(f"'{path}' holds no key: make one with hcarec serve --keys {path} --make-key read,write")
 
@@ -53,12 +60,17 @@ class Keys:
 
     def find(self, given: bytes) -> Key | None:
         """Return the key that a caller gave, if it is one."""
-        self._look_again()
+        usable = not self.unreadable()
         digest = hashlib.sha256(given).digest()
         parts = given.split(b"_", 2)
-        key = self._keys.get(parts[1].decode("latin-1")) if len(parts) == 3 else None
+        key = self._keys.get(parts[1].decode("latin-1")) if len(parts) == 3 and usable else None
         # A name that is not known takes the same path as one that is, so that time tells nothing.
         return key if hmac.compare_digest(digest, key.digest if key else bytes(32)) and key else None
+
+    def unreadable(self) -> bool:
+        """Say whether the file could not be read for so long that no key is accepted."""
+        self._look_again()
+        return self._failing_since is not None and self._looked - self._failing_since >= UNREADABLE_S
 
     def _look_again(self) -> None:
         now = time.monotonic()
@@ -66,28 +78,31 @@ class Keys:
             return
         self._looked = now
         stamp = _stamp(self._path)
-        if stamp == self._stamp:
+        if stamp is not None and stamp == self._stamp and self.trouble is None:
             return
-        self._stamp = stamp
         try:
-            self._keys, self.trouble = read(self._path), None
+            self._keys = read(self._path)
         except ConfigError as error:
             self.trouble = str(error)
+            self._failing_since = now if self._failing_since is None else self._failing_since
+        else:  # only what has been read need not be read again
+            self._stamp, self.trouble, self._failing_since = stamp, None, None
 
 
 def make(path: Path, scopes: str) -> str:
     """Add a new key with the scopes, as in "read,write", to a file; return the key, which is not kept anywhere."""
     wanted = [scope.strip() for scope in scopes.split(",") if scope.strip()]
     _check_scopes(wanted, f"--make-key '{scopes}'")
-    held = _lines(path) if path.exists() else []
     name = secrets.token_hex(4)
     key = f"hcarec_{name}_{secrets.token_urlsafe(32)}"
     made = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d")
-    held.append({"name": name, "scopes": sorted(set(wanted), key=SCOPES.index), "sha256": hashlib.sha256(key.encode()).hexdigest(), "made": made})
+    line = {"name": name, "scopes": sorted(set(wanted), key=SCOPES.index), "sha256": hashlib.sha256(key.encode()).hexdigest(), "made": made}
     try:
-        with atomic.file(path) as work:
-            work.touch(mode=0o600)
-            work.write_text(json.dumps({"keys": held}, indent=1) + "\n")
+        with _lock(path):  # who adds a key at the same time adds it to this one
+            held = _lines(path) if path.exists() else []
+            with atomic.file(path) as work:
+                work.touch(mode=0o600)
+                work.write_text(json.dumps({"keys": [*held, line]}, indent=1) + "\n")
     except OSError as error:
         raise ConfigError(f"cannot write the keys to '{path}': {error.strerror or error}") from None
     return key
@@ -127,9 +142,29 @@ def _check_scopes(scopes: Collection[Any], where: str) -> None:
         raise ConfigError(f"{where}: the scopes are {', '.join(SCOPES)}{nearest(str(bad), SCOPES) if bad else ''}")
 
 
-def _stamp(path: Path) -> tuple[int, int, int] | None:
+@contextlib.contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    """Let one process at a time into the block; the empty file beside the keys stays, since another may wait for it."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _stamp(path: Path) -> tuple[int, ...] | None:
+    """Return what changes when a file does, or None where that cannot be told."""
     try:
         found = os.stat(path)
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    if abs(time.time_ns() - found.st_ctime_ns) < SETTLED_NS:
+        return None
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino, found.st_dev

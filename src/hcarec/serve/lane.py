@@ -20,7 +20,7 @@ from hcarec.serve.options import ServiceOptions
 from hcarec.serve.policy import Stamped
 from hcarec.serve.stores.apart import ApartStore, result
 from hcarec.serve.stores.errors import StoreDamaged, StoreError
-from hcarec.serve.stores.line import Line, Message, pack
+from hcarec.serve.stores.line import ALIVE, ALIVE_EVERY_S, Line, Message, pack
 
 logger = logging.getLogger("hcarec.serve")
 GROUP_SHARED = 16
@@ -116,13 +116,23 @@ class Lane:
         self._of: object = None
         self._takes: list[Take] = []
         self._group: Sent | None = None
-        self._began = 0.0
-        self._soon = self._closed = False
+        self._began = self._heard = 0.0
+        self._soon = self._closed = self._watching = False
 
     @property
     def busy(self) -> bool:
         """Whether events are under way or wait."""
         return bool(self._takes or self.inbox.waiting)
+
+    @property
+    def waiting_since(self) -> float | None:
+        """When the group under way was sent; any thread may ask."""
+        return self._began if self._takes else None
+
+    @property
+    def heard_at(self) -> float:
+        """When the other process last said something about it."""
+        return self._heard
 
     def put(self, take: Take) -> None:
         """Take events in: with all others that come in this turn of the loop, as soon as the group before is done."""
@@ -137,7 +147,7 @@ class Lane:
         while not self._takes and self.inbox.waiting and not self._closed and self.turn.begin():
             answers: list[Result] = []
             try:
-                self._began = time.monotonic()
+                self._began = self._heard = time.monotonic()
                 self._takes = [take for take in self.inbox.gather(self._options.max_group, 0, 0) if take.deadline > self._began]
                 if self._takes and self._sent():
                     return
@@ -163,7 +173,18 @@ class Lane:
         except OSError:
             settle(self._all(self._lost()))
             return False
+        if not self._watching:
+            self._watching = True
+            self._loop.call_later(ALIVE_EVERY_S, self._watch)
         return True
+
+    def _watch(self) -> None:
+        """Give up on a process that has been silent for too long; one timer looks after all groups."""
+        if self._takes and time.monotonic() - self._heard > self._store.silence_s:
+            self._over(self._all(self._lost()))
+        self._watching = bool(self._takes)
+        if self._watching:
+            self._loop.call_later(ALIVE_EVERY_S, self._watch)
 
     def _attached(self) -> Line:
         """Return the line to the process that runs now."""
@@ -189,7 +210,8 @@ class Lane:
             if self._takes:
                 self._over(answers)
             return
-        if message is not None and self._takes:
+        self._heard = time.monotonic()
+        if message is not None and message.kind != ALIVE and self._takes:
             self._over(self._answers(message))
 
     def _answers(self, message: Message) -> list[Result]:
@@ -244,10 +266,12 @@ class Lane:
             self._line.close()
             self._line = None
 
-    async def close(self) -> None:
-        """Wait for what was accepted, and let go of the store."""
-        while self.busy:
+    async def close(self, end: float) -> None:
+        """Wait for what was accepted, until a time, and let go of the store."""
+        while self.busy and time.monotonic() < end:
             self.go_on()
             await asyncio.sleep(0.005)
         self._closed = True
+        if self._takes:
+            self._over(self._all(self._lost()))
         self._detach()

@@ -20,7 +20,7 @@ class Limits:
     body_bytes: int = 1 << 20
     """Bytes of a request's body."""
     header_bytes: int = 16 << 10
-    """Bytes of a request's line and headers."""
+    """Bytes of a request's line, headers and trailers together."""
     rate: float = 5000.0
     """Requests a second of one key, or of one address without keys; 0 is no limit. A second's worth may come at once."""
     in_flight: int = 256
@@ -32,7 +32,9 @@ class Limits:
     """The same for events, which on a quick disk take far less time than this as long as there is any: a list can be done without, an event that nobody
     sends again is lost."""
     connections: int = 2048
-    """Connections at once; more are answered 503 and closed."""
+    """Connections at once, or fewer where the limit of open files asks for that; more are answered 503 and closed."""
+    connections_per_address: int = 512
+    """Connections at once of one address; more are answered 503 and closed. A proxy is one address."""
     receive_seconds: float = 10.0
     """Time to send the headers, and again to send the body."""
     send_seconds: float = 20.0
@@ -40,7 +42,7 @@ class Limits:
     idle_seconds: int = 30
     """Time that a connection may stay open without a request."""
     drain_seconds: int = 30
-    """Time for running requests to end when the server stops."""
+    """Time in which the server stops, whatever hangs; running requests have most of it to end."""
 
     def __post_init__(self) -> None:
         check_kinds(self)

@@ -19,8 +19,8 @@ from hcarec.serve.options import ServiceOptions
 from hcarec.serve.people import NOBODY, People, Person
 from hcarec.serve.policy import Plan, Stamped, by_user, plan
 from hcarec.serve.serving import Serving
-from hcarec.serve.stores.errors import StoreDamaged, StoreError, failure
-from hcarec.serve.stores.interface import Change, Figures, History, Loaded, Progress, Rebuilt, Store, Wanted
+from hcarec.serve.stores.errors import StoreDamaged, StoreError, StoreUnreachable, failure
+from hcarec.serve.stores.interface import PAGE_EVENTS, Change, Figures, History, Loaded, Progress, Rebuilt, Store, Wanted
 from hcarec.serve.taking import Group, Moved
 
 ROUNDS = 20
@@ -36,6 +36,10 @@ class Lookup(NamedTuple):
 
     user: str
     with_log: bool = False
+
+
+class LongHistory(Exception):
+    """The log of a user is too long to be read in one step; see `long_history`."""
 
 
 class Sent(NamedTuple):
@@ -66,6 +70,7 @@ class Live:
         self.exclusive = store.exclusive
         self.people = People(serving, options.cached_users)
         self.unsaved: dict[str, Person] = {}
+        self._epoch = self._store_epoch()
         self.replays = 0
 
     def at_hand(self, user: str, with_log: bool) -> Known | None:
@@ -78,6 +83,17 @@ class Live:
     def serving(self) -> Serving:
         """The model that answers now."""
         return self.people.serving
+
+    def _store_epoch(self) -> object:
+        return getattr(self.store, "epoch", None)
+
+    def _began_anew(self) -> bool:
+        """Say whether the store lost data since it was last looked at; then nothing in memory is worth anything."""
+        if (epoch := self._store_epoch()) == self._epoch:
+            return False
+        self._epoch = epoch
+        self.switch(self.serving)
+        return True
 
     # -- events --------------------------------------------------------------------------------------------------
 
@@ -214,20 +230,26 @@ class Live:
 
     # -- states --------------------------------------------------------------------------------------------------
 
-    def look_up(self, wanted: Sequence[Lookup]) -> list[Known | StoreError]:
-        """Return what recommending for users needs, replaying logs where there is no state; an error where a user's rows are damaged."""
+    def look_up(self, wanted: Sequence[Lookup]) -> list[Known | StoreError | LongHistory]:
+        """Return what recommending for users needs, replaying logs where there is no state; an error where a user's rows are damaged or too many."""
         try:
             found = self._look_up(wanted)
         except StoreDamaged as error:
             return [error] if len(wanted) == 1 else [self.look_up([each])[0] for each in wanted]
-        return [Known(self.serving, found[each.user]) for each in wanted]
+        return [LongHistory() if (person := found.get(each.user)) is None else Known(self.serving, person) for each in wanted]
 
     def _look_up(self, wanted: Sequence[Lookup]) -> dict[str, Person]:
+        """Return users, without those whose logs would have to be read and are long."""
         stateful = self.serving.stateful
         with_log = {each.user for each in wanted if each.with_log}
         found = {user: person for user, (person, _) in self._load({each.user: () for each in wanted}).items()}
         read = {user for user, person in found.items() if not person.serves(stateful, user in with_log)}
-        found |= {user: self._read(user, found[user]) for user in read}
+        for user in [*read]:
+            if (person := self._read(user, found[user])) is None:
+                read.remove(user)
+                del found[user]
+            else:
+                found[user] = person
         found |= (replayed := self.replay({user: person for user, person in found.items() if not person.serves(stateful, False)}))
         for user in read:
             if found[user].version:
@@ -242,7 +264,10 @@ class Live:
             # Whether an event is there already the store finds out by itself when it is written; then the user is loaded after all.
             found = {user: (person, ()) for user, person in held.items() if person is not None and person.serves(self.serving.stateful, False)}
         asked = [Wanted(user, ids) for user, ids in wanted.items() if user not in found]
-        for (user, _), loaded in zip(asked, self.store.load(asked, self.serving.key) if asked else [], strict=True):
+        rows = self.store.load(asked, self.serving.key) if asked else []
+        if self._began_anew():
+            held = dict.fromkeys(wanted)
+        for (user, _), loaded in zip(asked, rows, strict=True):
             found[user] = self._current(user, held[user], loaded), loaded.duplicates
         return found
 
@@ -257,11 +282,15 @@ class Live:
             self.people.put(user, held)
         return held
 
-    def _read(self, user: str, person: Person) -> Person:
-        """Add the log to what is known of a user."""
-        history = self.store.history(user)
+    def _read(self, user: str, person: Person) -> Person | None:
+        """Add the log to what is known of a user; None where it is long."""
+        history = self.store.history(user, min(PAGE_EVENTS + 1, self.options.history_limit))
+        if self._began_anew():
+            raise StoreUnreachable("the store began anew: what was known of it is read again; try again")
         if history.version == 0:
             return NOBODY
+        if len(history.events) > PAGE_EVENTS:
+            return None
         log = self.serving.known([event.item for event in history.events])
         if history.version == person.version and person.row is not None:
             return person._replace(log=log[: len(log) - len(person.latest)])
@@ -279,6 +308,24 @@ class Live:
         self.replays += len(people)
         return {user: person._replace(row=row) for (user, person), row in zip(people.items(), rows, strict=True)}
 
+    def keep(self, user: str, people: People, read: Person) -> Known | None:
+        """Hold on to a user whose long log was read and replayed elsewhere, for those who were `people` then.
+
+        None if that was in vain, since the log, the model or the store is another by now.
+        """
+        person, _ = self._load({user: ()})[user]
+        if people is not self.people or person.version != read.version:
+            return None
+        serving = self.serving
+        if serving.stateful and person.row is not None:  # it has seen what is no longer kept as well
+            person = person._replace(log=read.log)
+        else:
+            person = read._replace(last_time=person.last_time)
+            self.replays += serving.stateful
+        if person.version:
+            self._hold(user, person, saved=user not in self.unsaved and person.row is not read.row)
+        return Known(serving, person)
+
     def save(self, most: int = SAVED_AT_ONCE) -> int:
         """Bring some unsaved states into the store; return how many."""
         some = self._settled(dict(itertools.islice(self.unsaved.items(), most)))
@@ -292,9 +339,9 @@ class Live:
 
     # -- the rest ------------------------------------------------------------------------------------------------
 
-    def history(self, user: str, limit: int | None) -> History:
-        """Return the last events of a user."""
-        return self.store.history(user, limit)
+    def page(self, user: str, limit: int, before: tuple[int, int] | None) -> History:
+        """Return some events of a user: the last ones, or those before a place."""
+        return self.store.history(user, limit, before)
 
     def forget(self, user: str) -> int:
         """Remove a user; what slack space may still hold is left to the upkeep."""

@@ -37,6 +37,8 @@ MEANING = {
     "states": "Users with a state in the store, by the model that made it; of models other than the one being served together, as others",
     "store_down": "1 while the store does not answer: events are refused, answers are degraded",
     "store_failures": "Times that the store could not do what it was asked for",
+    "store_not_durable": "1 while the Redis server may lose what it acknowledges, so that events are refused",
+    "store_wait_seconds": "Seconds for which an answer of the store has been awaited, as of now",
     "taken": "Events taken in, by what was done with them",
     "title": "What the model being served is called",
     "traces": "1 while files of the store may still hold bytes of users who were forgotten; they are overwritten when it is quiet",

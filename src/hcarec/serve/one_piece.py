@@ -8,7 +8,10 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCy
 
 
 class OnePiece:
-    """Sends the head of an answer together with its body: two writes would wake the reader twice. What is not so plain is left to uvicorn."""
+    """Sends the head of an answer together with its body: two writes would wake the reader twice. What is not so plain is left to uvicorn.
+
+    An answer that comes before the end of the request's body ends the connection: nobody would read the rest, or know where it ends.
+    """
 
     def __init__(self, cycle: RequestResponseCycle) -> None:
         self._cycle = cycle
@@ -20,6 +23,8 @@ class OnePiece:
             self._start = message
             return
         start, self._start = self._start, None
+        if self._cycle.more_body:
+            self._cycle.keep_alive = False
         if start is None or not self.sent(start, message):
             for one in (start, message) if start is not None else (message,):
                 await RequestResponseCycle.send(self._cycle, one)

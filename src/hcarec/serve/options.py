@@ -29,6 +29,11 @@ class ServiceOptions:
     """Asks are refused when the ones before them would take longer than this."""
     max_skew_s: float = 60.0
     """How far in the future an event may lie before its time is replaced by the time of arrival."""
+    history_limit: int = 10_000
+    """Events kept of one user, about, the latest: a longer history is let go of at its beginning. The state has seen all of them; one that must be made
+    anew (after a late event, for another model) is made of those kept, and items seen before them are no longer hidden."""
+    explain_events: int = 2000
+    """Events of a user by which an answer is explained, the latest."""
     retain_last: int | None = None
     """Events kept per user; None keeps all."""
     retain_days: float | None = None
@@ -40,7 +45,8 @@ class ServiceOptions:
     threads: int | None = None
     """Threads that rank one batch; None for one per core."""
     store_timeout_s: float = 2.0
-    """Longest wait for one answer of a Redis server."""
+    """Longest wait for one answer of a Redis server; a store that has not answered for so long is reported as not ready, and an SQLite store whose process
+    has been silent for five times as long is started anew."""
     state_wait_s: float = 0.25
     """Longest wait of an ask for the state of its user; after that the answer rests on less."""
     take_wait_s: float = 5.0
@@ -58,7 +64,7 @@ class ServiceOptions:
 
     def __post_init__(self) -> None:
         check_kinds(self)
-        for name in ("max_batch", "max_group", "max_waiting_asks", "max_waiting_events", "cached_users"):
+        for name in ("max_batch", "max_group", "max_waiting_asks", "max_waiting_events", "cached_users", "history_limit", "explain_events"):
             if not 1 <= getattr(self, name) <= MOST:
                 raise ConfigError(f"{name} is {getattr(self, name)}: give a whole number of at least 1 and at most {MOST:,}")
         for name in ("max_wait_s", "max_skew_s", "retain_every_s", "store_timeout_s", "state_wait_s", "take_wait_s", "retry_s"):

@@ -10,8 +10,8 @@ import numpy as np
 
 from hcarec.serve.serving import NOTHING, Serving
 
-LONGEST_LOG = 4096
-"""Longer logs are not held in memory, but read when they are needed."""
+MOST_ITEMS = 16_000_000
+"""Items of all logs held in memory, at most: 64 MB. The log held longest ago is let go of first, and read again when it is needed."""
 
 
 class Person(NamedTuple):
@@ -59,6 +59,8 @@ class People:
     def __init__(self, serving: Serving, most: int) -> None:
         self.serving, self._most = serving, most
         self._held: OrderedDict[str, Person] = OrderedDict()
+        self._logs: OrderedDict[str, int] = OrderedDict()
+        self._items = 0
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -73,28 +75,42 @@ class People:
 
     def put(self, user: str, person: Person) -> None:
         """Hold on to a user, and let go of the one not seen for longest."""
-        if person.log is not None and len(person.log) > LONGEST_LOG:
-            person = person._replace(log=None)
         with self._lock:
             self._held[user] = person
             self._held.move_to_end(user)
+            self._count(user, person)
+            while self._items > MOST_ITEMS and len(self._logs) > 1:
+                longest_ago = next(iter(self._logs))
+                self._held[longest_ago] = without = self._held[longest_ago]._replace(log=None)
+                self._count(longest_ago, without)
             if len(self._held) > self._most:
-                self._held.popitem(last=False)
+                self._count(self._held.popitem(last=False)[0], None)
+
+    def _count(self, user: str, person: Person | None) -> None:
+        """Count the items of the log that is held of a user from now on."""
+        self._items -= self._logs.pop(user, 0)
+        if person is not None and person.log is not None and len(person.log):
+            self._logs[user] = len(person.log)
+            self._items += len(person.log)
 
     def settle(self, user: str, to: Person) -> None:
         """Hold on to the state of a user that has taken in all events, unless there are newer ones."""
         with self._lock:
             held = self._held.get(user)
             if held is not None and held.version == to.version:
-                self._held[user] = held.settled(to.row)
+                self._held[user] = settled = held.settled(to.row)
+                self._count(user, settled)
 
     def drop(self, user: str) -> None:
         """Let go of a user."""
         with self._lock:
             self._held.pop(user, None)
+            self._count(user, None)
 
     def drop_logs(self) -> None:
         """Let go of all logs: the store keeps less of them now."""
         with self._lock:
             for user, person in self._held.items():
                 self._held[user] = person._replace(log=None)
+            self._logs.clear()
+            self._items = 0

@@ -9,6 +9,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from hcarec.serve.connections import Connections
 from hcarec.serve.errors_http import Refusal
 from hcarec.serve.heads import Heads, Known
 from hcarec.serve.limits import Limits
@@ -19,7 +20,12 @@ Headers = list[tuple[bytes, bytes]]
 
 
 def guarded(
-    limits: Limits, refused: Callable[[str], None], let_in: Callable[[Any], Refusal | None], common: Callable[..., Headers], short_way: ShortWay
+    limits: Limits,
+    open_connections: Connections,
+    refused: Callable[[str], None],
+    let_in: Callable[[Any], Refusal | None],
+    common: Callable[..., Headers],
+    short_way: ShortWay,
 ) -> type[asyncio.Protocol]:
     """Return the protocol with limits; `refused` is told the code of what it turns away by itself.
 
@@ -31,7 +37,8 @@ def guarded(
     class Guarded(GuardedProtocol):
         pass
 
-    Guarded.limits, Guarded.refused, Guarded.let_in = limits, staticmethod(refused), staticmethod(let_in)
+    Guarded.limits, Guarded.open_connections = limits, open_connections
+    Guarded.refused, Guarded.let_in = staticmethod(refused), staticmethod(let_in)
     Guarded.common, Guarded.short_way, Guarded.heads = staticmethod(common), short_way, Heads()
     return Guarded
 
@@ -40,6 +47,7 @@ class GuardedProtocol(HttpToolsProtocol):
     """A connection; uvicorn itself waits for headers and for a reader without end."""
 
     limits: Limits
+    open_connections: Connections
     refused: Callable[[str], None]
     let_in: Callable[[Any], Refusal | None]
     common: Callable[..., Headers]
@@ -53,42 +61,51 @@ class GuardedProtocol(HttpToolsProtocol):
     _writing: TimerHandle | None = None
     _in_headers = True
     _begun = False
+    _with_body = False
+    """Whether the piece that is being read holds a part of a body."""
     _header_bytes = 0
+    """Bytes of pieces that hold headers, trailers or the framing of chunks, and nothing of a body."""
+    _field_bytes = 0
+    """Bytes of the headers and trailers that have come whole."""
+    _fields_too_large = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start, or turn away what is one too many."""
         super().connection_made(transport)
-        if len(self.connections) > self.limits.connections:
-            return self._turn_away(Refusal(503, "overloaded", "too many connections: try again later", 1))
+        if (reason := self.open_connections.enter(self.client)) is not None:
+            return self._turn_away(Refusal(503, "overloaded", reason, 1))
         self._read_in_time()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End."""
         self._stop_reading_clock()
         self._stop_writing_clock()
+        self.open_connections.leave(self.client)
         super().connection_lost(exc)
 
     # -- coming in ---------------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        """Take in bytes, and count those of headers that do not end; the application checks those that have."""
-        self._begun = False
+        """Take in bytes, and count those of headers and trailers that do not end; `on_header` counts those that have."""
+        self._begun = self._with_body = False
         between = self._is_between()
         if between and (found := self.heads.find(data)) is not None:
             self._begin_known(*found)
-            return
+            return None
         self._piece = data if between else None
         super().data_received(data)
         self._piece = None
+        if self.transport.is_closing():  # what has been turned away is not begun
+            self._held = None
+            return None
+        if not (self._begun or self._with_body):  # where in this piece a request began is not known, the ones after it are its own
+            self._header_bytes += len(data)
+        if self._header_bytes > self.limits.header_bytes and self._more_must_come():
+            self._held = None
+            return self._turn_away(self._too_large())
         if self._held is not None:
             self._begin_held()
-        if self.transport.is_closing():
-            return
-        if self._in_headers and not self._begun:  # where in this piece a request began is not known, the ones after it are its own
-            self._header_bytes += len(data)
-        if self._in_headers and self._header_bytes > self.limits.header_bytes:
-            self._turn_away(Refusal(431, "too_large", f"the headers have more than {self.limits.header_bytes} bytes"))
-        elif self._reading is None and self._more_must_come():  # most requests come in one piece, and need no clock
+        if self._reading is None and self._more_must_come():  # most requests come in one piece, and need no clock
             self._read_in_time()
 
     def _is_between(self) -> bool:
@@ -142,8 +159,22 @@ class GuardedProtocol(HttpToolsProtocol):
         """Begin a request: its headers must end in time."""
         super().on_message_begin()
         self._unset_keepalive_if_required()  # set again if the one before was answered at once
-        self._in_headers, self._begun, self._header_bytes = True, True, 1
+        self._in_headers, self._begun, self._header_bytes, self._field_bytes = True, True, 1, 0
         self._stop_reading_clock()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header, and only count a trailer: what comes after the body must not change who asks, or what for."""
+        self._field_bytes += len(name) + len(value)
+        if self._field_bytes > self.limits.header_bytes:
+            self._fields_too_large = True
+            raise ValueError("the headers are too large")  # the parser stops, and `send_400_response` is called
+        if self._in_headers:
+            super().on_header(name, value)
+
+    def on_body(self, body: bytes) -> None:
+        """Take in a part of the body."""
+        self._with_body = True
+        super().on_body(body)
 
     def on_headers_complete(self) -> None:
         """Go on to the body, which has its own time."""
@@ -166,8 +197,13 @@ class GuardedProtocol(HttpToolsProtocol):
             self._decide(cycle, app)
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no HTTP."""
+        """Answer what is no HTTP, or has more headers than are read."""
+        if self._fields_too_large:
+            return self._turn_away(self._too_large())
         self._turn_away(Refusal(400, "bad_request", "this is not an HTTP request"))
+
+    def _too_large(self) -> Refusal:
+        return Refusal(431, "too_large", f"the headers and trailers have more than {self.limits.header_bytes} bytes")
 
     def _read_in_time(self) -> None:
         self._stop_reading_clock()

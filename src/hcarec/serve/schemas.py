@@ -155,7 +155,8 @@ _list: msgspec.json.Decoder[list[Event]] = msgspec.json.Decoder(EventList)
 
 def read_events(body: bytes) -> list[Event]:
     """Read one event, a list of them, or an object that holds such a list."""
-    if body[:64].lstrip()[:1] == b"[":
+    first = body[:1] if body[:1] in (b"[", b"{") else body.lstrip()[:1]
+    if first == b"[":
         return _list.decode(body)
     # To look for the name is quicker than to decode twice; a name may be written with escapes.
     if (b'"events"' in body or b"\\" in body) and _shape.decode(body).events is not UNSET:

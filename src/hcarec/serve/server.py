@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import uvicorn
@@ -20,6 +21,7 @@ import uvicorn
 from hcarec import atomic
 from hcarec.errors import ConfigError
 from hcarec.serve.app import gates, make_app
+from hcarec.serve.connections import Connections, OpenFiles
 from hcarec.serve.garbage import look_seldom
 from hcarec.serve.handlers import Site
 from hcarec.serve.keys import Keys
@@ -30,8 +32,8 @@ from hcarec.serve.protocol import guarded
 from hcarec.serve.service import Service
 from hcarec.serve.shedding import Shedding
 from hcarec.serve.short_way import METHOD, PATH, ShortWay
+from hcarec.serve.stopping import REQUESTS, ForcedExit
 
-BACKLOG = 2048
 SWITCH_S = 0.0005
 """How long a thread keeps the interpreter while another waits: with the usual 5 ms, answers of the store wait for whole bursts of requests."""
 
@@ -77,22 +79,33 @@ def run(settings: Settings, started: Callable[[Service, str], None]) -> None:
 async def _serve(settings: Settings, keys: Keys | None, listening: socket.socket, started: Callable[[Service, str], None]) -> None:
     given: dict[str, Any] = {"data": settings.data, "restore": settings.restore, "beside": settings.beside, "allow_mismatch": settings.allow_mismatch}
     service = await Service.open(settings.model, settings.store, options=settings.options, **given)
+    forced = ForcedExit(settings.limits.drain_seconds, service.abandon)
     with _logging(settings.log) as log:
         try:
             site = Site(service, settings.limits, keys, log, settings.model.resolve().parent, settings.backups)
-            server = _Server(_config(site))
-            listening.listen(BACKLOG)
+            server = _Server(_config(site), forced)
+            listening.listen(server.config.backlog)
             run_evenly()
             with server.capture_signals():  # from the moment that somebody knows of the server
                 started(service, address(listening))
                 await server.serve([listening])
         finally:
-            await service.close()
+            await service.close(forced.left())
         log.line("stopped")
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn's server, which after a clean end would die of the signal that asked for it."""
+    """Uvicorn's server, which after a clean end would die of the signal that asked for it, and which may wait for ever for what hangs."""
+
+    def __init__(self, config: uvicorn.Config, forced: ForcedExit | None = None) -> None:
+        super().__init__(config)
+        self._forced = forced
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to stop, for a limited time."""
+        if self._forced is not None:
+            self._forced.begin()
+        super().handle_exit(sig, frame)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -110,18 +123,21 @@ class _Server(uvicorn.Server):
 def _config(site: Site) -> uvicorn.Config:
     app, doors = make_app(site), gates(site)
     short_way = ShortWay(site, app, doors[METHOD, PATH])
+    connections = Connections(site.limits, OpenFiles.now())
+    if connections.most < site.limits.connections:
+        site.log.line("connections limited", connections=connections.most, reason="the limit of open files (ulimit -n) allows no more")
     return uvicorn.Config(
         app,
-        http=guarded(site.limits, site.metrics.refused, Shedding(doors), app.common, short_way),
+        http=guarded(site.limits, connections, site.metrics.refused, Shedding(doors), app.common, short_way),
         ws="none",
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
         proxy_headers=False,  # who forges X-Forwarded-For would choose the address that is counted
-        backlog=BACKLOG,
+        backlog=connections.backlog,
         timeout_keep_alive=site.limits.idle_seconds,
-        timeout_graceful_shutdown=site.limits.drain_seconds,
+        timeout_graceful_shutdown=REQUESTS * site.limits.drain_seconds,  # type: ignore[arg-type]  # any number will do
     )
 
 

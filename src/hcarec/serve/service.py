@@ -6,6 +6,7 @@ Two threads do the work, one that owns the store and one that ranks; this class 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -26,7 +27,8 @@ from hcarec.serve.deadlines import Deadline
 from hcarec.serve.directory import Listed, find_users
 from hcarec.serve.figures import figures
 from hcarec.serve.lane import Take, settle
-from hcarec.serve.live import Known, Live, Lookup
+from hcarec.serve.live import Known, Live, LongHistory, Lookup
+from hcarec.serve.long_history import LongHistories
 from hcarec.serve.messages import Answer, Ask, Basis, ModelCard, ModelInfo, NewEvent, Overloaded, Status, Taken
 from hcarec.serve.options import ServiceOptions
 from hcarec.serve.people import NOBODY
@@ -43,6 +45,12 @@ from hcarec.serve.workers import Call, Find, Kind, Rank, RankThread, StoreThread
 __all__ = ["Answer", "Ask", "Basis", "History", "ModelInfo", "NewEvent", "Overloaded", "Service", "ServiceOptions", "Status", "Taken"]
 
 T = TypeVar("T")
+NO_ANSWER = "the store cannot be reached; it is tried again all the time: send this again in a few seconds"
+LOOK_EVERY_S = 0.25
+"""How often it is looked whether the store still answers, while something long waits for it."""
+ABANDONED_S = 1.0
+"""How long the thread of the store may take to notice that the store was given up."""
+logger = logging.getLogger("hcarec.serve")
 
 
 class Service:
@@ -50,11 +58,13 @@ class Service:
 
     def __init__(self, live: Live, store: StoreThread, ranker: RankThread, options: ServiceOptions, beside: Beside) -> None:
         self._live, self._store, self._ranker, self._options, self._beside = live, store, ranker, options, beside
-        self._aside, self._searching = Aside("aside"), Aside("search")
+        self._aside, self._searching, self._loading = Aside("explain"), Aside("search"), Aside("load")
+        self._long = LongHistories(self._page, lambda work: self._call("reads", work), self._aside, options.history_limit, options.state_wait_s)
         self._warm: Serving | None = None
         self.fit: Overlap | None = None
         """How many of the data's items, or of those of the model before, the model being served knows."""
         self._work = Work()
+        self._backups: set[Path] = set()
         self._swapping = asyncio.Lock()
         self._taking, self._finding = (Deadline(seconds, _too_late(seconds)) for seconds in (options.take_wait_s, options.state_wait_s))
         self._taken: Counter[str] = Counter()
@@ -167,7 +177,10 @@ class Service:
         self._refuse_if_down()
         answer = self._future()
         self._store.inbox.put(Find(lookup, answer, time.monotonic() + self._options.state_wait_s))
-        found: Known = await self._finding.add(answer)
+        try:
+            found: Known = await self._finding.add(answer)
+        except LongHistory:
+            return await self._long.find(lookup.user, self._live.people)
         return found
 
     async def explain(self, ask: Ask, item: str | None = None) -> Explanation:
@@ -190,7 +203,7 @@ class Service:
 
     async def _past(self, ask: Ask) -> list[tuple[str, int | None]]:
         """Return all items of an ask, oldest first, with their times where they are known."""
-        log = (await self.history(ask.user, None)).events if ask.user is not None else ()
+        log = (await self.history(ask.user, self._options.explain_events)).events if ask.user is not None else ()
         return [*((event.item, event.time) for event in log), *((item, None) for item in (*(ask.history or ()), *ask.visit))]
 
     # -- items ---------------------------------------------------------------------------------------------------
@@ -199,7 +212,7 @@ class Service:
         """Return the items whose vectors point in the most similar direction."""
         with self._work:
             serving = self._live.serving
-            return await self._aside.run(lambda: serving.similar(item, k))
+            return await self._searching.run(lambda: serving.similar(item, k))
 
     async def search(self, text: str, limit: int = 20) -> Found:
         """Find items by words of their names, or by id."""
@@ -228,9 +241,12 @@ class Service:
     # -- users ---------------------------------------------------------------------------------------------------
 
     async def history(self, user: str, limit: int | None = 100) -> History:
-        """Return the last events of a user, oldest first; version 0 and none for a user without a log."""
+        """Return the last events of a user (None: all that are kept), oldest first; version 0 and none for a user without a log."""
         encode("user", user)
-        return await self._call("reads", lambda live: live.history(user, limit))
+        return (await self._long.read(user, limit)).history
+
+    async def _page(self, user: str, limit: int, before: tuple[int, int] | None) -> History:
+        return await self._call("reads", lambda live: live.page(user, limit, before))
 
     async def users(self, beginning: str = "", limit: int = 20) -> list[Listed]:
         """Return users whose ids begin with a text."""
@@ -258,9 +274,9 @@ class Service:
         """
         async with self._swapping:
             with self._work:
-                serving = await self._aside.run(lambda: Serving.load(Path(model), self._options.half_states))
+                serving = await self._loading.run(lambda: Serving.load(Path(model), self._options.half_states))
                 before = self._live.serving.model
-                fit = await self._aside.run(lambda: overlap(serving.model, before))
+                fit = await self._loading.run(lambda: overlap(serving.model, before))
                 fit.check("the items of the model being served", allow_mismatch, "allow_mismatch")
 
                 def switch(live: Live) -> None:
@@ -273,8 +289,14 @@ class Service:
                 return serving.info
 
     async def backup(self, target: Path) -> None:
-        """Write a copy of the store to a file; events and asks go on meanwhile."""
-        await self._call("long", lambda live: live.store.backup(target, self._store.go_on))
+        """Write a copy of the store to a file, which must not be there; events and asks go on meanwhile."""
+        if target in self._backups or target.exists():
+            raise InputError(f"there is a backup '{target.name}' already, or it is being written: give another name")
+        self._backups.add(target)
+        try:
+            await self._call("long", lambda live: live.store.backup(target, self._store.go_on))
+        finally:
+            self._backups.discard(target)
 
     async def restore(self, source: Path) -> Figures:
         """Put a backup in the place of all that the store holds, whole or not at all; return the size of the store then.
@@ -318,25 +340,37 @@ class Service:
             return "the service is stopping"
         if not (self._store.is_alive() and self._ranker.is_alive()):
             return "a thread of the service has ended: restart it"
-        return "the store does not answer" if self._store.down else None
+        if self._store.unreachable:
+            return "the store does not answer"
+        return "the store may lose what it acknowledges, so nothing is written: see the log" if self._store.trouble else None
 
     def figures(self) -> dict[str, Any]:
         """Return counts and sizes; those of the store are about a second old."""
         done = {"taken": dict(self._taken), "recommended": dict(self._recommended), "degraded": self._degraded}
         return figures(self._live, self._store, self._ranker) | done
 
-    async def close(self) -> None:
-        """Stop: refuse what is new, finish what was accepted, save the states, let go of the store."""
+    async def close(self, seconds: float = 60.0) -> None:
+        """Stop within so many seconds: refuse what is new, finish what was accepted, save the states, let go of the store."""
+        end = time.monotonic() + seconds
         self._work.over = True
-        while self._work.under_way:
+        while self._work.under_way and time.monotonic() < end:
             await asyncio.sleep(0.005)
         if self._store.lane is not None:
-            await self._store.lane.close()
-        for thread in (self._store, self._ranker):
+            await self._store.lane.close(end)
+        for thread in (self._ranker, self._store):
             thread.inbox.close()
-            await asyncio.to_thread(thread.join)
-        for aside in (self._aside, self._searching):
+            await asyncio.to_thread(thread.join, max(0.0, end - time.monotonic()))
+        if self._store.is_alive():
+            logger.warning("the store did not answer for %g s: the service stops without it; nothing that was acknowledged is lost", seconds)
+            self.abandon()
+            await asyncio.to_thread(self._store.join, ABANDONED_S)
+        await self._long.close()
+        for aside in (self._aside, self._searching, self._loading):
             await asyncio.to_thread(aside.close)
+
+    def abandon(self) -> None:
+        """Let go of a store that does not answer; any thread may ask for that."""
+        self._store.abandon()
 
     # -- how it waits --------------------------------------------------------------------------------------------
 
@@ -348,15 +382,28 @@ class Service:
             self._refuse_if_down()
             answer = self._future()
             self._store.inbox.put(Call(work, answer, kind))
-            return await (answer if kind == "long" else self._taking.add(answer))
+            if kind != "long":
+                return await self._taking.add(answer)
+            while not (await asyncio.wait([answer], timeout=LOOK_EVERY_S))[0]:  # it may take long, but not because the store hangs
+                if self._store.silent:
+                    raise StoreUnreachable(NO_ANSWER)
+            found: T = answer.result()
+            return found
 
     def _refuse_if_down(self) -> None:
-        if self._store.down:
-            raise StoreUnreachable("the store cannot be reached; it is tried again all the time: send this again in a few seconds")
+        if self._store.unreachable:
+            raise StoreUnreachable(NO_ANSWER)
 
 
 def _open(address: str, options: ServiceOptions) -> Store:
-    return open_store(address, options.verify_store, timeout=options.store_timeout_s, accept_less=options.accept_less, apart=options.store_apart)
+    return open_store(
+        address,
+        options.verify_store,
+        timeout=options.store_timeout_s,
+        accept_less=options.accept_less,
+        apart=options.store_apart,
+        history_limit=options.history_limit,
+    )
 
 
 class Work:

@@ -7,7 +7,7 @@ import time
 from hcarec.serve.live import Live
 from hcarec.serve.people import Person
 from hcarec.serve.policy import SECOND
-from hcarec.serve.stores.interface import Figures, Rebuilt
+from hcarec.serve.stores.interface import PAGE_EVENTS, Figures, Rebuilt
 
 PAGE = 32
 """Users looked at in one go: what comes in meanwhile waits for it."""
@@ -94,10 +94,12 @@ class Upkeep:
         self.sweeping = page.after is not None
 
     def _rebuild(self, users: list[str]) -> None:
+        """Replay users and store their states; one with a long log is left to who asks for it, unless events are about to go."""
         live = self._live
         people: dict[str, Person] = {}
         for user in users:
-            if user not in live.unsaved and (history := live.store.history(user)).version:
+            history = live.store.history(user, None if live.options.retains else PAGE_EVENTS + 1) if user not in live.unsaved else None
+            if history is not None and history.version and (live.options.retains or len(history.events) <= PAGE_EVENTS):
                 people[user] = Person(history.version, None, None, live.serving.known([event.item for event in history.events]))
         replayed = live.replay(people)
         rows = live.serving.to_store([person.row for person in replayed.values() if person.row is not None]) if replayed else []

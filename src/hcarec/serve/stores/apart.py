@@ -15,7 +15,7 @@ import itertools
 import os
 import socket
 import subprocess
-import sys
+import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,10 @@ from typing import Any
 import msgspec
 
 from hcarec.errors import InputError
+from hcarec.processes import python_module
 from hcarec.serve.stores import errors
 from hcarec.serve.stores.interface import Change, Checked, Event, Figures, History, Loaded, Page, Progress, Rebuilt, Retained, Wanted
-from hcarec.serve.stores.line import Line, Message
+from hcarec.serve.stores.line import ALIVE, Line, Message
 from hcarec.serve.taking import Moved
 
 SEND_BUFFER = 1 << 18
@@ -37,6 +38,12 @@ RESULTS: dict[str, Any] = {
     "load": list[Loaded], "commit": list[int | None], "put_states": list[bool], "history": History, "users": Page, "without_state": Page,
     "seeded": dict[str, bool], "retain": Retained, "check": Checked, "figures": Figures, "take": list[Moved],
 }  # fmt: skip
+SILENCE = 5.0
+"""A process that has said nothing for so many times the `timeout` while it owes an answer, not even that it is alive, is ended and started anew."""
+START_S = 60.0
+"""How long a process may be silent that has just been started, and has everything to import."""
+END_S = 5.0
+"""How long a process may take to end."""
 FAILURES = errors.KINDS | {InputError.__name__: InputError}
 
 
@@ -50,8 +57,12 @@ class ApartStore:
     _ended: object = None
     """The line for events, `events` at its time, of the last process that is known to have ended."""
 
-    def __init__(self, path: str | Path, verify: bool = True) -> None:
-        self._path, self._verify = os.path.abspath(path), verify
+    def __init__(self, path: str | Path, verify: bool = True, timeout: float = 2.0, history_limit: int | None = None) -> None:
+        self._path, self._verify, self._history_limit, self.silence_s = os.path.abspath(path), verify, history_limit, SILENCE * timeout
+        self.waiting_since: float | None = None
+        """When the call under way, or its last step, began, None while there is none; any thread may ask."""
+        self.heard_at = 0.0
+        """When the process last said something about it, if only that it is alive."""
         self._start()
 
     def _start(self) -> None:
@@ -60,11 +71,13 @@ class ApartStore:
         self.events.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         with other, for_events:
             passed = [other.fileno(), for_events.fileno()]
-            command = [sys.executable, "-m", OWNER, *map(str, passed), self._path, str(int(self._verify))]
+            command = python_module(OWNER, *map(str, passed), self._path, str(int(self._verify)), str(self._history_limit or 0))
             self._process = subprocess.Popen(command, pass_fds=passed, stdin=subprocess.DEVNULL, start_new_session=True)
         self._line = Line(mine)
         try:
+            self._line.patience(max(self.silence_s, START_S))
             self._finish("open", None)
+            self._line.patience(self.silence_s)
         except BaseException:
             self.lose(self.events)
             self.close()
@@ -75,6 +88,7 @@ class ApartStore:
             self.close()
             self._start()
         line = self._line
+        self._begin_wait()
         try:
             line.send(name, arguments)
         except UnicodeEncodeError:
@@ -83,7 +97,13 @@ class ApartStore:
             raise InputError("a number does not fit into 64 bits: give times in microseconds since 1970") from None
         except OSError:
             raise self._gone(line) from None
-        return self._finish(name, asked)
+        try:
+            return self._finish(name, asked)
+        finally:
+            self.waiting_since = None
+
+    def _begin_wait(self) -> None:
+        self.waiting_since = self.heard_at = time.monotonic()
 
     def _finish(self, name: str, asked: Callable[[msgspec.Raw], Any] | None) -> Any:
         """Wait for the end of a call, and answer the questions that come before it."""
@@ -93,6 +113,9 @@ class ApartStore:
                 message = line.receive()
             except (OSError, EOFError):
                 raise self._gone(line) from None
+            self.heard_at = time.monotonic()
+            if message.kind == ALIVE:
+                continue
             if message.kind != "question":
                 return result(name, message)
             assert asked is not None
@@ -103,6 +126,7 @@ class ApartStore:
                 raise
             try:
                 line.send("answer", answer)
+                self._begin_wait()
             except OSError:
                 raise self._gone(line) from None
 
@@ -110,8 +134,9 @@ class ApartStore:
         """End a call in the middle: what it has not finished is undone."""
         try:
             line.send("abort")
-            while line.receive().kind == "question":
-                line.send("abort")
+            while (kind := line.receive().kind) in ("question", ALIVE):
+                if kind == "question":
+                    line.send("abort")
         except (OSError, EOFError):
             self._gone(line)
 
@@ -130,7 +155,9 @@ class ApartStore:
         """Note that the process has ended to which a line for events leads, and return the error that says so."""
         if events is self.events:
             self._ended = events
-        return errors.StoreUnreachable("the process that writes the store has ended: it is started again; nothing that was acknowledged is lost")
+        return errors.StoreUnreachable(
+            "the process that writes the store has ended or does not answer: it is started again; nothing that was acknowledged is lost"
+        )
 
     def _gone(self, line: Line) -> errors.StoreUnreachable:
         return self.lose(self.events if line is self._line else None)
@@ -153,9 +180,9 @@ class ApartStore:
     def settle(self) -> None:
         """Do nothing: the other process settles by itself while it has nothing to do."""
 
-    def history(self, user: str, limit: int | None = None) -> History:
-        """Return a user's log, or its last `limit` events."""
-        found: History = self._call("history", user, limit)
+    def history(self, user: str, limit: int | None = None, before: tuple[int, int] | None = None) -> History:
+        """Return a user's log, or its last `limit` events, or the last of those `before` a time and arrival."""
+        found: History = self._call("history", user, limit, before)
         return found
 
     def users(self, after: str | None = None, limit: int = 1000) -> Page:
@@ -223,7 +250,14 @@ class ApartStore:
             self._process.kill()
         self._line.close()
         self.events.close()
-        self._process.wait()
+        try:
+            self._process.wait(END_S)
+        except subprocess.TimeoutExpired:  # stopped, or waiting for the disk; what was acknowledged is on it
+            self.abandon()
+
+    def abandon(self) -> None:
+        """End the process at once, whatever it is doing; any thread may ask for that."""
+        self._process.kill()
 
 
 def result(name: str, message: Message) -> Any:

@@ -4,6 +4,7 @@ Per user a store keeps
 
 - the log: events in the order (time, arrival number), whenever they came in. Arrival numbers are given by the store
   and grow; two are never equal.
+  A store that is opened with `history_limit` keeps about so many of a user, the latest, and lets go of the others as `retain` does.
 - a version: 0 for a user without a log, otherwise a number that grows with every change of the log. Versions are drawn
   from one counter of the whole store, so none is used twice, not even after `forget`.
 - per model at most one state: bytes that mean nothing to the store, and the version of the log they reflect. States
@@ -29,6 +30,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+PAGE_EVENTS = 512
+"""Events that are read in one short step."""
 Progress = Callable[[int, int], None]
 """Called with (done, total) between two short steps of a long call."""
 
@@ -154,8 +157,8 @@ class Store(Protocol):
     def settle(self) -> None:
         """Do a little of the work that commits put off; to be called when nothing is waiting, so that it delays nobody."""
 
-    def history(self, user: str, limit: int | None = None) -> History:
-        """Return a user's log, or its last `limit` events; version 0 and no events for a user without one."""
+    def history(self, user: str, limit: int | None = None, before: tuple[int, int] | None = None) -> History:
+        """Return a user's log, or its last `limit` events, or the last of those `before` a time and arrival; version 0 and no events for a user without one."""
 
     def users(self, after: str | None = None, limit: int = 1000) -> Page:
         """Return up to `limit` users that have a log."""

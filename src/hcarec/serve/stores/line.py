@@ -10,10 +10,15 @@ import msgspec
 
 LENGTH = 8
 """Bytes that hold the length of a message."""
+ALIVE = "alive"
+"""The kind of a message that says nothing but that a call is still being worked on."""
+ALIVE_EVERY_S = 0.5
+FULL_S = 1.0
+"""How long a connection that does not wait by itself may be full."""
 
 
 class Message(NamedTuple):
-    """`kind` is the name of a method, `result`, the name of an error, `question`, `answer` or `abort`; `value` what comes with it, encoded."""
+    """`kind` is the name of a method, `result`, the name of an error, `question`, `answer`, `abort` or `alive`; `value` what comes with it, encoded."""
 
     kind: str
     value: msgspec.Raw
@@ -40,7 +45,8 @@ class Line:
             try:
                 left = left[self._end.send(left) :]
             except BlockingIOError:  # one that does not wait by itself, and the other side is slow to read
-                self._writable.poll()
+                if not self._writable.poll(FULL_S * 1000):
+                    raise TimeoutError("the other side does not read") from None
 
     def receive(self) -> Message:
         """Wait for a message, or fail with `EOFError` when the other side is gone."""
@@ -72,6 +78,10 @@ class Line:
         message = self._decoder.decode(self._held[LENGTH:end])
         del self._held[:end]
         return message
+
+    def patience(self, seconds: float | None) -> None:
+        """Let every wait for the other side end with `TimeoutError` after so long."""
+        self._end.settimeout(seconds)
 
     def fileno(self) -> int:
         """Return the descriptor, to wait for."""

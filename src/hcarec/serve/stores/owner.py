@@ -7,6 +7,8 @@ import select
 import signal
 import socket
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,7 +18,7 @@ from hcarec.errors import HcarecError
 from hcarec.serve.garbage import look_seldom
 from hcarec.serve.stores import errors
 from hcarec.serve.stores.interface import Change, Event, Rebuilt, Wanted
-from hcarec.serve.stores.line import Line, Message
+from hcarec.serve.stores.line import ALIVE, ALIVE_EVERY_S, Line, Message
 from hcarec.serve.taking import Group, Taker
 
 SETTLE_AFTER = 16
@@ -25,7 +27,7 @@ ARGUMENTS: dict[str, Any] = {
     "load": tuple[list[Wanted], str],
     "commit": tuple[list[Change]],
     "put_states": tuple[list[Rebuilt]],
-    "history": tuple[str, int | None],
+    "history": tuple[str, int | None, tuple[int, int] | None],
     "users": tuple[str | None, int],
     "without_state": tuple[str, str | None, int],
     "drop_states": tuple[list[str], int],
@@ -43,7 +45,7 @@ _histories = msgspec.msgpack.Decoder(list[tuple[str, list[Event]]])
 class Owner:
     """Answers calls about one store, which come over two lines: one of them is for events alone, and nothing is asked over both at once."""
 
-    def __init__(self, line: Line, events: Line, path: str, verify: bool) -> None:
+    def __init__(self, line: Line, events: Line, path: str, verify: bool, history_limit: int | None) -> None:
         from hcarec.serve.stores.sqlite import SqliteStore
 
         self._line, self._lines = line, {one.fileno(): one for one in (line, events)}
@@ -51,7 +53,10 @@ class Owner:
         for number in self._lines:
             self._readable.register(number, select.POLLIN)
         self._store: Any = None
-        self._answer(line, lambda: SqliteStore(path, verify), "open")
+        self._sending = threading.Lock()
+        self._busy: Line | None = None
+        threading.Thread(target=self._say_alive, name="alive", daemon=True).start()
+        self._answer(line, lambda: SqliteStore(path, verify, history_limit=history_limit), "open")
         self._taker = Taker(self._store) if self._store is not None else None
 
     def serve(self) -> None:
@@ -84,17 +89,30 @@ class Owner:
         self._answer(line, lambda: getattr(of, name)(*arguments, **more), name)
 
     def _answer(self, line: Line, work: Callable[[], Any], name: str) -> None:
+        before, self._busy = self._busy, line
         try:
             found = work()
+            kind = "result"
+            if name == "open":
+                self._store, found = found, None
         except HcarecError as error:
-            return line.send(type(error).__name__, str(error))
-        if name == "open":
-            self._store = found
-        line.send("result", None if name == "open" else found)
+            kind, found = type(error).__name__, str(error)
+        with self._sending:
+            self._busy = before  # a call made while another asks is over, the other is not
+            line.send(kind, found)
+
+    def _say_alive(self) -> None:
+        """Tell the other side, again and again, that a call is being worked on: who is silent for long has been stopped, and is ended and started anew."""
+        while True:
+            time.sleep(ALIVE_EVERY_S)
+            with self._sending, contextlib.suppress(OSError):
+                if self._busy is not None:
+                    self._busy.send(ALIVE)
 
     def _ask(self, value: Any) -> msgspec.Raw:
         """Ask the other side, which may call before it answers."""
-        self._line.send("question", value)
+        with self._sending:
+            self._line.send("question", value)
         while (message := self._line.receive()).kind != "answer":
             if message.kind == "abort":
                 raise errors.StoreError("given up")
@@ -110,6 +128,6 @@ if __name__ == "__main__":
     for number in (signal.SIGINT, signal.SIGTERM):  # meant for the service, which says when it is time to end
         signal.signal(number, signal.SIG_IGN)
     given = [Line(socket.socket(fileno=int(number))) for number in sys.argv[1:3]]
-    owner = Owner(given[0], given[1], sys.argv[3], sys.argv[4] == "1")
+    owner = Owner(given[0], given[1], sys.argv[3], sys.argv[4] == "1", int(sys.argv[5]) or None)
     look_seldom()
     owner.serve()

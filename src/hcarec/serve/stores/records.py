@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from zlib import crc32
 
 from hcarec.errors import InputError
@@ -64,3 +64,9 @@ def checksum(numbers: Sequence[int], *texts: bytes) -> int:
         return crc32(b"".join((struct.pack(f"<{len(fields)}q", *fields), *texts)))
     except (struct.error, TypeError):
         return -1
+
+
+def latest(histories: Iterable[tuple[str, Sequence[Event]]], limit: int | None) -> Iterator[tuple[str, Sequence[Event]]]:
+    """Yield histories of which no more than the last events are kept."""
+    for user, events in histories:
+        yield user, events if limit is None else events[-limit:]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from hcarec.serve.stores import redis_upkeep
+from hcarec.serve.stores.errors import StoreError
 from hcarec.serve.stores.interface import Change, Checked, Event, Figures, History, Loaded, Page, Progress, Rebuilt, Retained, Wanted
-from hcarec.serve.stores.records import decode_event, encode, encode_events
+from hcarec.serve.stores.records import decode_event, encode, encode_events, latest
 from hcarec.serve.stores.redis_connection import RedisConnection
 from hcarec.serve.stores.redis_keys import (
     COMMIT,
@@ -17,6 +19,7 @@ from hcarec.serve.stores.redis_keys import (
     VERSIONS,
     Record,
     damaged,
+    first_at,
     owner_of,
     pack_state,
     unpack_event,
@@ -37,10 +40,32 @@ class RedisStore:
 
     exclusive = False
 
-    def __init__(self, url: str, prefix: str = "hcarec:", timeout: float = 2.0, accept_less: bool = False) -> None:
+    def __init__(self, url: str, prefix: str = "hcarec:", timeout: float = 2.0, accept_less: bool = False, history_limit: int | None = None) -> None:
         self._at = RedisConnection(url, prefix, timeout, accept_less)
-        self.durability = self._at.durability
+        self._read_with_epoch([])
+        self._history_limit = history_limit
         self._damaged_states = 0
+
+    @property
+    def durability(self) -> str:
+        """Say in a sentence what an acknowledgement rests on."""
+        return self._at.durability
+
+    @property
+    def trouble(self) -> str | None:
+        """Why nothing is written at the moment, though the server answers."""
+        return self._at.trouble
+
+    @property
+    def epoch(self) -> object:
+        """What versions belong to; one that is equal to another of another epoch may be of other events."""
+        return self._at.epoch
+
+    def _read_with_epoch(self, requests: list[tuple[Any, ...]]) -> list[Any]:
+        """Read about users, and note as of the same moment which epoch that belongs to."""
+        *replies, epoch = self._at.read([*requests, ("GET", self._at.key("epoch"))])
+        self._at.note_epoch(epoch)
+        return replies
 
     # -- the update of a user ------------------------------------------------------------------------------------
 
@@ -52,7 +77,8 @@ class RedisStore:
         for name, event_ids in asked:
             requests += [("GET", key("user:", name)), ("HGET", key("states:", model_name), name)]
             requests += [("SMISMEMBER", key("ids:", name), *event_ids)] if event_ids else []
-        replies = iter(self._at.read(requests))
+        self._at.examine_if_due()
+        replies = iter(self._read_with_epoch(requests))
         loaded = []
         for name, event_ids in asked:
             record = unpack_record(next(replies), name)
@@ -92,6 +118,9 @@ class RedisStore:
             applied = self._at.script(COMMIT, [*self._at.common_keys(), *keys], ["", "", "", *arguments])
             for (place, version), done in zip(sent, applied, strict=True):
                 versions[place] = version if done else None
+            if self._history_limit is not None:
+                with contextlib.suppress(StoreError):  # the changes are made; the next ones will do
+                    redis_upkeep.trim(self._at, [encoded[place][0] for place, _ in sent], self._history_limit)
         return versions
 
     def put_states(self, rebuilt: Sequence[Rebuilt]) -> list[bool]:
@@ -115,19 +144,23 @@ class RedisStore:
 
     # -- reading -------------------------------------------------------------------------------------------------
 
-    def history(self, user: str, limit: int | None = None) -> History:
-        """Return a user's log, or its last `limit` events."""
+    def history(self, user: str, limit: int | None = None, before: tuple[int, int] | None = None) -> History:
+        """Return a user's log, or its last `limit` events, or the last of those `before` a time and arrival."""
         assert limit is None or limit >= 0
         name, key = encode("user", user), self._at.key
-        first = 0 if limit is None else -limit
-        packed, members = self._at.read([("GET", key("user:", name)), ("ZRANGE", key("log:", name), first, -1)])
+        log: tuple[Any, ...] = ("ZRANGE", key("log:", name), 0 if limit is None else -limit, -1)
+        if before is not None:
+            log = ("ZREVRANGEBYLEX", key("log:", name), b"(" + first_at(*before), b"-", b"LIMIT", 0, -1 if limit is None else limit)
+        packed, members = self._read_with_epoch([("GET", key("user:", name)), log])
         record = unpack_record(packed, name)
         if record is None:
             return History(0, [])
         if limit == 0:
             return History(record.version, [])
         owner = owner_of(name)
-        rows = [unpack_event(owner, member) for member in members]
+        rows = [unpack_event(owner, member) for member in (members if before is None else reversed(members))]
+        if before is not None:
+            return History(record.version, [decode_event(*row[:4]) for row in rows])
         if len(rows) != (record.n_events if limit is None else min(limit, record.n_events)):
             raise damaged("events")
         if len(rows) == record.n_events and sum(row[4] for row in rows) % (1 << 32) != record.digest:
@@ -154,6 +187,7 @@ class RedisStore:
 
     def figures(self) -> Figures:
         """Return the size of the store, quickly; `bytes` is the memory of the whole server."""
+        self._at.examine_if_due()
         key = self._at.key
         wanted = [("ZCARD", key("users")), ("GET", key("events")), ("SMEMBERS", key("models")), ("GET", key("traces"))]
         users, events, models, traces = self._at.read(wanted)
@@ -182,6 +216,7 @@ class RedisStore:
         """Remove a user wholly and durably; return how many events went."""
         name, key = encode("user", user), self._at.key
         keys = [key("events"), key("users"), key("models"), key("user:", name), key("log:", name), key("ids:", name)]
+        self._at.refuse_if_not_durable()
         self._at.write([("SET", key("traces"), 1)])
         removed = int(self._at.script(FORGET, keys, [name, key("states:")]))
         if scrub:
@@ -194,7 +229,7 @@ class RedisStore:
 
     def seed(self, fingerprint: str, histories: Iterable[tuple[str, Sequence[Event]]], again: bool = False) -> int:
         """Import the histories of a data set, once; return how many events were added."""
-        return redis_upkeep.seed(self._at, encode("data", fingerprint), histories, again)
+        return redis_upkeep.seed(self._at, encode("data", fingerprint), latest(histories, self._history_limit), again)
 
     def seeded(self) -> dict[str, bool]:
         """Return the fingerprints of the data sets imported, and whether the import has finished."""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
+import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from hcarec.extras import require
@@ -14,7 +17,20 @@ from hcarec.serve.stores.redis_keys import READ
 
 T = TypeVar("T")
 OLDEST = 7
+PASSWORD, PASSWORD_FILE = "HCAREC_REDIS_PASSWORD", "HCAREC_REDIS_PASSWORD_FILE"
+EXAMINE_EVERY_S = 2.0
+"""How often the settings of the server are looked at; whoever changes them does so while it runs."""
 NEEDED = {"appendonly": "yes", "appendfsync": "always", "no-appendfsync-on-rewrite": "no", "maxmemory-policy": "noeviction"}
+
+
+def password() -> str | None:
+    """Return the password of the server from the environment or from a file, since everybody on the machine can read a command line."""
+    if path := os.environ.get(PASSWORD_FILE):
+        try:
+            return Path(path).read_text().rstrip("\r\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise StoreError(f"the file '{path}' of {PASSWORD_FILE} cannot be read ({error}): give one with the password alone") from None
+    return os.environ.get(PASSWORD)
 
 
 class RedisConnection:
@@ -28,13 +44,22 @@ class RedisConnection:
         self._redis: Any = redis
         self._prefix = prefix.encode()
         self._scripts: dict[str, Any] = {}
+        self._accept_less = accept_less
+        self._examined_at = float("-inf")
+        self._epoch_key: bytes | None = None
+        self._replication = b""
+        self.trouble: str | None = None
+        """Why the server no longer keeps what was promised; nothing is written then."""
         try:
             # No retries by the client: a script that was applied and is sent again would look refused.
-            self.client: Any = redis.Redis.from_url(url, socket_timeout=timeout, socket_connect_timeout=timeout, retry=Retry(NoBackoff(), 0))
+            given: dict[str, Any] = {} if (secret := password()) is None else {"password": secret}
+            given |= {"socket_timeout": timeout, "socket_connect_timeout": timeout, "redis_connect_func": self._connected}
+            self.client: Any = redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0), **given)
         except ValueError:
             raise StoreError("the address of the Redis store is not understood: give redis://host:port/0, rediss://.. or unix://path") from None
         try:
-            self.durability = self._examine(accept_less)
+            self.durability = self._examine()
+            self._examined_at = time.monotonic()
             self._refuse_half()
         except StoreUnreachable as error:
             self.close()
@@ -49,7 +74,51 @@ class RedisConnection:
         place: dict[str, Any] = self.client.connection_pool.connection_kwargs
         return str(place["path"]) if "path" in place else f"{place.get('host', 'localhost')}:{place.get('port', 6379)}"
 
-    def _examine(self, accept_less: bool) -> str:
+    @property
+    def epoch(self) -> tuple[bytes | None, bytes]:
+        """What the versions of this store belong to: another one says that data may have been lost, and that versions may occur again with other events.
+
+        It is a random value kept with the data, which is gone when they are, and the server's own name of its line of data, which changes when a
+        replica takes over or the server starts again.
+        """
+        return self._epoch_key, self._replication
+
+    def _connected(self, connection: Any) -> None:
+        """Look at the server behind a new connection before it is used; whether it keeps what was promised is examined before the next write."""
+        connection.on_connect()
+        connection.send_command("INFO", "replication")
+        lines = dict(line.split(b":", 1) for line in bytes(connection.read_response()).splitlines() if b":" in line)
+        self._replication = lines.get(b"master_replid", b"")
+        self._examined_at = float("-inf")
+
+    def note_epoch(self, found: bytes | None) -> None:
+        """Take note of the epoch that data were read with; where there is none, the store begins anew and gets one."""
+        if found is None:
+            key = self.key("epoch")
+            _, found = self.write([("SET", key, secrets.token_hex(16), "NX"), ("GET", key)])
+        self._epoch_key = found
+
+    def examine_if_due(self) -> None:
+        """Examine the server again after some seconds, or on a new connection; `trouble` says what was found."""
+        if time.monotonic() - self._examined_at < EXAMINE_EVERY_S:
+            return
+        try:
+            with self.reached():
+                self._replication = str(self.client.info("replication").get("master_replid", "")).encode()
+            self.durability, self.trouble = self._examine(), None
+        except StoreUnreachable:
+            raise
+        except StoreError as error:
+            self.trouble = str(error)
+        self._examined_at = time.monotonic()
+
+    def refuse_if_not_durable(self) -> None:
+        """Fail where a write would not be kept as promised."""
+        self.examine_if_due()
+        if self.trouble is not None:
+            raise StoreError(self.trouble)
+
+    def _examine(self) -> str:
         info = self.info("server") | self.info("cluster")
         version = str(info.get("redis_version", "0"))
         if int(version.partition(".")[0]) < OLDEST:
@@ -65,7 +134,7 @@ class RedisConnection:
         wrong = [f"{name} {settings.get(name, '(unknown)')}" for name, needed in NEEDED.items() if settings.get(name) != needed]
         if not wrong:
             return "acknowledged events are on the disk of the Redis server"
-        if accept_less:
+        if self._accept_less:
             return f"acknowledged events may be lost with the Redis server ({', '.join(wrong)})"
         needed = ", ".join(f"{name} {value}" for name, value in NEEDED.items())
         raise StoreError(f"the Redis server may lose acknowledged events ({', '.join(wrong)}): set {needed}, or accept that with --set accept_less=true")
@@ -153,8 +222,13 @@ class RedisConnection:
         A change that is then refused leaves a gap in the numbers. A user's version still only grows: numbers are
         reserved after the version that the change expects was read, so they are greater.
         """
-        total = sum(count for _, count in wanted)
-        clock, *records = self.write([("INCRBY", self.key("clock"), total), *(("GET", self.key("user:", name)) for name, _ in wanted)])
+        self.refuse_if_not_durable()
+        total, epoch = sum(count for _, count in wanted), self.epoch
+        asked = [("INCRBY", self.key("clock"), total), ("GET", self.key("epoch")), *(("GET", self.key("user:", name)) for name, _ in wanted)]
+        clock, found, *records = self.write(asked)
+        if (found, self._replication) != epoch:  # what the caller has read is of a store that is no more
+            self.note_epoch(found)
+            raise StoreUnreachable("the Redis store began anew: what was known of it is read again; try again")
         return clock - total, records
 
     def page(self, after: str | None, limit: int) -> list[bytes]:

@@ -190,9 +190,9 @@ def unpack_event(owner: int, packed: bytes) -> tuple[int, int, bytes, bytes | No
     return biased - _BIAS, arrival, item, event_id, expected
 
 
-def first_at(time: int) -> bytes:
-    """Return the bytes from which on a log's members are at or after a time."""
-    return struct.pack(">Q", time + _BIAS)
+def first_at(time: int, arrival: int | None = None) -> bytes:
+    """Return the bytes from which on a log's members are at or after a time, and at it from an arrival number on."""
+    return struct.pack(">Q", time + _BIAS) + (b"" if arrival is None else struct.pack(">Q", arrival))
 
 
 def pack_state(owner: int, model: bytes, version: int, state: bytes) -> bytes:

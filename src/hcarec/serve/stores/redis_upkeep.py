@@ -30,6 +30,8 @@ NewEvent = tuple[int, bytes, bytes | None]
 SEED_EVENTS = 5_000  # a call of the script; the server does nothing else meanwhile
 REWRITE_SECONDS = 600
 CHECK_USERS = 200
+TRIM_FROM, TRIM_MOST = 256, 1024
+"""Events beyond the limit from which on some go, and how many at once at most."""
 
 
 def pack_change(name: bytes, record: Record | None, old: bytes | None, events: Sequence[NewEvent], clock: int, model: bytes, state: bytes | None) -> list[Any]:
@@ -103,6 +105,14 @@ def retain(at: RedisConnection, last: int | None, since: int | None, after: str 
     names = at.page(after, limit)
     removed = sum(_retain(at, name, last, since) for name in names)
     return Retained(removed, names[-1].decode() if len(names) == limit else None)
+
+
+def trim(at: RedisConnection, names: Sequence[bytes], last: int) -> None:
+    """Remove the oldest events of those users who have many more than `last`, some at a time; versions and states stay."""
+    packed = at.read([("GET", at.key("user:", name)) for name in names])
+    for name, record in zip(names, (unpack_record(*pair) for pair in zip(packed, names, strict=True)), strict=True):
+        if record is not None and record.n_events >= last + TRIM_FROM:
+            _retain(at, name, max(last, record.n_events - TRIM_MOST), None)
 
 
 def _retain(at: RedisConnection, name: bytes, last: int | None, since: int | None) -> int:

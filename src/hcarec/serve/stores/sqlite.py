@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from hcarec.serve.stores import sqlite_backup, sqlite_log, sqlite_restore, sqlite_upkeep
+from hcarec.serve.stores.errors import StoreError
 from hcarec.serve.stores.interface import Change, Checked, Event, Figures, History, Loaded, Page, Progress, Rebuilt, Retained, Wanted
-from hcarec.serve.stores.records import checksum, decode_event, encode, encode_events, event_checksum
+from hcarec.serve.stores.records import checksum, decode_event, encode, encode_events, event_checksum, latest
 from hcarec.serve.stores.sqlite_file import SLOT, SqliteFile, Totals, User
 
 SETTLE_CHANGES = 64  # about 250 pages of WAL, a millisecond or two
@@ -46,9 +48,10 @@ class SqliteStore:
 
     exclusive = True
 
-    def __init__(self, path: str | Path, verify: bool = True, checkpoint_pages: int = 8000) -> None:
+    def __init__(self, path: str | Path, verify: bool = True, checkpoint_pages: int = 8000, history_limit: int | None = None) -> None:
         self._file = SqliteFile(path, verify, checkpoint_pages)
         self._db = self._file.db
+        self._history_limit = history_limit
         self._damaged_states = 0
         self._unsettled = 0
 
@@ -91,9 +94,16 @@ class SqliteStore:
                 with self._file.writing(holds_users=True) as totals:
                     versions = self._apply(encoded, refused, totals)
                 self._unsettled += len(versions)
+                self._trim([change.name for change in encoded])
                 return versions
             except _Duplicates as found:  # rolled back: all again, without these
                 refused |= found.places
+
+    def _trim(self, names: Sequence[bytes]) -> None:
+        """Let go of what is beyond the limit; what fails now, with the changes already made, is done with the next ones."""
+        if self._history_limit is not None:
+            with contextlib.suppress(StoreError):
+                sqlite_upkeep.trim(self._file, names, self._history_limit)
 
     def _apply(self, changes: list[_Encoded], refused: set[int], totals: Totals) -> list[int | None]:
         versions: list[int | None] = []
@@ -182,15 +192,15 @@ class SqliteStore:
 
     # -- reading -------------------------------------------------------------------------------------------------
 
-    def history(self, user: str, limit: int | None = None) -> History:
-        """Return a user's log, or its last `limit` events."""
+    def history(self, user: str, limit: int | None = None, before: tuple[int, int] | None = None) -> History:
+        """Return a user's log, or its last `limit` events, or the last of those `before` a time and arrival."""
         assert limit is None or limit >= 0
         name = encode("user", user)
         with self._file.guarded():
             row = self._file.user(name)
             if row is None:
                 return History(0, [])
-            kept = sqlite_log.read_events(self._file, row, limit)
+            kept = sqlite_log.read_events(self._file, row, limit, before)
         return History(row.version, [decode_event(*event) for event in kept])
 
     def users(self, after: str | None = None, limit: int = 1000) -> Page:
@@ -246,7 +256,7 @@ class SqliteStore:
 
     def seed(self, fingerprint: str, histories: Iterable[tuple[str, Sequence[Event]]], again: bool = False) -> int:
         """Import the histories of a data set, once; return how many events were added."""
-        return sqlite_upkeep.seed(self._file, encode("data", fingerprint), histories, again)
+        return sqlite_upkeep.seed(self._file, encode("data", fingerprint), latest(histories, self._history_limit), again)
 
     def seeded(self) -> dict[str, bool]:
         """Return the fingerprints of the data sets imported, and whether each import has finished."""

@@ -84,12 +84,15 @@ def remove_event(file: SqliteFile, totals: Totals, user: User, event_id: bytes) 
     return 1
 
 
-def read_events(file: SqliteFile, user: User, limit: int | None = None) -> list[Read]:
-    """Read a user's log, or its last `limit` events, oldest first, and check that it is the one that was written."""
-    sql = "SELECT time, arrival, item, event_id, checksum FROM events WHERE user = ? ORDER BY time DESC, arrival DESC LIMIT ?"
-    rows = file.db.execute(sql, (user.id, -1 if limit is None else limit)).fetchall()
+def read_events(file: SqliteFile, user: User, limit: int | None = None, before: tuple[int, int] | None = None) -> list[Read]:
+    """Read a user's log, or its last `limit` events (`before` a time and arrival), oldest first, and check that it is the one that was written."""
+    where, place = ("", ()) if before is None else (" AND (time, arrival) < (?, ?)", before)
+    sql = f"SELECT time, arrival, item, event_id, checksum FROM events WHERE user = ?{where} ORDER BY time DESC, arrival DESC LIMIT ?"
+    rows = file.db.execute(sql, (user.id, *place, -1 if limit is None else limit)).fetchall()
     rows.reverse()
     events = check_events(file, user.id, rows)
+    if before is not None:
+        return events
     if limit is None or limit >= user.n_events:
         if len(rows) != user.n_events or sum(row[4] for row in rows) % (1 << 32) != user.digest:
             raise file.damaged("events")

@@ -8,10 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from hcarec.serve.stores.errors import StoreError
 from hcarec.serve.stores.interface import Event, Retained
 from hcarec.serve.stores.records import check_time, checksum, encode, encode_events
-from hcarec.serve.stores.sqlite_file import SLOT, SqliteFile
+from hcarec.serve.stores.sqlite_file import SLOT, SqliteFile, User
 from hcarec.serve.stores.sqlite_log import add_events, check_events, next_page, page, write_user
 
 SEED_EVENTS = 50_000  # a transaction of the import
+TRIM_FROM, TRIM_MOST = 256, 1024
+"""Events beyond the limit from which on some go, and how many at once at most."""
 
 
 def seed(file: SqliteFile, fingerprint: bytes, histories: Iterable[tuple[str, Sequence[Event]]], again: bool) -> int:
@@ -80,17 +82,37 @@ def retain(file: SqliteFile, last: int | None, since: int | None, after: str | N
                 going = max(going, file.db.execute("SELECT count(*) FROM events WHERE user = ? AND time < ?", (user.id, since)).fetchone()[0])
             if not going:
                 continue
-            sql = "SELECT time, arrival, item, event_id, checksum FROM events WHERE user = ? ORDER BY time, arrival LIMIT ?"
-            rows = file.db.execute(sql, (user.id, going)).fetchall()
-            check_events(file, user.id, rows)
-            newest = rows[-1][:2]
-            gone = file.db.execute("DELETE FROM events WHERE user = ? AND (time, arrival) <= (?, ?)", (user.id, *newest)).rowcount
-            if gone != going:
-                raise file.damaged("events")
-            write_user(file, user._replace(n_events=user.n_events - gone, digest=(user.digest - sum(row[4] for row in rows)) % (1 << 32)))
-            removed += gone
+            _remove_oldest(file, user, going)
+            removed += going
         totals.events -= removed
     return Retained(removed, next_page(users, limit))
+
+
+def trim(file: SqliteFile, names: Sequence[bytes], last: int) -> None:
+    """Remove the oldest events of those users who have many more than `last`, some at a time; versions and states stay."""
+    long = [user for user in file.users(names).values() if user.n_events >= last + TRIM_FROM]
+    if not long:
+        return
+    with file.writing(holds_users=True) as totals:
+        for user in long:
+            going = min(user.n_events - last, TRIM_MOST)
+            file.hold(_remove_oldest(file, user, going))
+            totals.events -= going
+
+
+def _remove_oldest(file: SqliteFile, user: User, going: int) -> User:
+    """Remove the oldest events of a user inside a transaction; return the row of the user then."""
+    sql = "SELECT time, arrival, item, event_id, checksum FROM events WHERE user = ? ORDER BY time, arrival LIMIT ?"
+    rows = file.db.execute(sql, (user.id, going)).fetchall()
+    check_events(file, user.id, rows)
+    if len(rows) != going:
+        raise file.damaged("events")
+    gone = file.db.execute("DELETE FROM events WHERE user = ? AND (time, arrival) <= (?, ?)", (user.id, *rows[-1][:2])).rowcount
+    if gone != going:
+        raise file.damaged("events")
+    user = user._replace(n_events=user.n_events - gone, digest=(user.digest - sum(row[4] for row in rows)) % (1 << 32))
+    write_user(file, user)
+    return user
 
 
 def drop_states(file: SqliteFile, keep: set[bytes], limit: int) -> int:

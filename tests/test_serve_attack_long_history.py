@@ -1,0 +1,150 @@
+"""One user with a very long history, asked for all the time: what is kept is bounded, answers stay right, and nobody else waits for it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hcarec.recommendation import recommend
+from live_models import models, saved
+from load_clients import Connection
+from service_process import Process, Starter
+from soak_counts import counting
+
+BEGIN = 1_600_000_000
+ITEMS = [f"i{n:02d}" for n in range(1, 30)]
+MEASURED_S, WARM_S = 12.0, 2.0
+
+# One process sends one kind of request for the long user as fast as it is answered, until it is killed.
+ATTACK = """
+import http.client, itertools, json, os, sys
+os.nice(10)  # it stands for another machine
+address, method, path, body = sys.argv[1:5]
+connection = http.client.HTTPConnection(address, timeout=60)
+for number in itertools.count():
+    sent = json.loads(body) if body else None
+    if path == "/v1/events":
+        late = {"user": "long", "item": "i05", "time": 1600000000 + number % 1000 + 0.5}
+        connection.request("POST", path, json.dumps(late), {"Content-Type": "application/json"})
+        connection.getresponse().read()
+        method, sent, at = "POST", {"user": "long", "hide_seen": True}, "/v1/recommend"
+    else:
+        at = path
+    connection.request(method, at, None if sent is None else json.dumps(sent), {"Content-Type": "application/json"})
+    connection.getresponse().read()
+"""
+ATTACKS = {
+    "seen": ("POST", "/v1/recommend", {"user": "long", "hide_seen": True}),
+    "late": ("POST", "/v1/events", {"user": "long"}),
+    "attention": ("POST", "/v1/attention", {"user": "long"}),
+    "explain": ("POST", "/v1/explain", {"user": "long"}),
+    "history": ("GET", "/v1/users/long?limit=10000", None),
+}
+
+
+def fill(connection: Connection, number: int) -> list[str]:
+    """Store so many events of one user; return their items."""
+    draw = np.random.default_rng(1)
+    items = [ITEMS[n] for n in draw.integers(0, len(ITEMS), number)]
+    for first in range(0, number, 1000):
+        batch = [{"user": "long", "item": item, "time": BEGIN + first + n} for n, item in enumerate(items[first : first + 1000])]
+        while (answer := connection.ask("POST", "/v1/events", {"events": batch}))[0] == 503:
+            time.sleep(0.05)
+        assert answer[0] == 200, answer
+    return items
+
+
+def others(connection: Connection, seconds: float) -> tuple[list[float], int]:
+    """Be other users for a while: an event, a list, one without what was seen; return the milliseconds of each, and how many were refused."""
+    took, refused, number = [], 0, 0
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        number += 1
+        user = f"other {number % 50}"
+        for path, body in (
+            ("/v1/events", {"user": user, "item": ITEMS[number % len(ITEMS)]}),
+            ("/v1/recommend", {"user": user}),
+            ("/v1/recommend", {"user": user, "hide_seen": True}),
+        ):
+            begin = time.perf_counter()
+            status, _ = connection.ask("POST", path, body)
+            took.append(1000 * (time.perf_counter() - begin))
+            refused += status != 200
+        time.sleep(0.002)
+    return took, refused
+
+
+def started(starter: Starter, folder: Path, *more: str | int) -> tuple[Process, str]:
+    process = starter.start(saved(folder, "hca-gru"), "--store", folder / "store.sqlite", "--rate", 0, *more)
+    address = process.address()
+    assert address is not None, process.errors
+    return process, address
+
+
+def listed(answer: dict[str, Any]) -> list[tuple[str, float]]:
+    return [(one["item"], one["score"]) for one in answer["items"]]
+
+
+def test_what_is_kept_of_a_user_is_bounded_and_answers_are_of_it(tmp_path: Path, starter: Starter) -> None:
+    model = models()["hca-gru"]
+    _, address = started(starter, tmp_path, "--set", "history_limit=700", "--set", "state_wait_s=20")
+    with Connection(address) as connection:
+        items = fill(connection, 3000)
+        kept = [event["item"] for event in connection.kept("long")]
+        assert kept == items[-700:]
+        # The state has seen everything; what is hidden is what is kept.
+        assert listed(connection.ask("POST", "/v1/recommend", {"user": "long"})[1]) == [(one.item, one.score) for one in recommend(model, items, 20)]
+        assert connection.ask("POST", "/v1/events", {"user": "long", "item": "i07", "time": BEGIN + 2800.5})[1]["events"][0]["status"] == "late"
+        late = [*items[-700:-199], "i07", *items[-199:]][-700:]
+        right = [(one.item, one.score) for one in recommend(model, late, 20)]
+        assert listed(connection.ask("POST", "/v1/recommend", {"user": "long"})[1]) == right
+        hidden = connection.ask("POST", "/v1/recommend", {"user": "long", "hide_seen": True})[1]
+        assert hidden["degraded"] is False and not {item for item, _ in listed(hidden)} & set(late)
+        connection.ask("POST", "/v1/events", {"user": "long", "item": "i03"})
+        assert listed(connection.ask("POST", "/v1/recommend", {"user": "long"})[1]) == [(one.item, one.score) for one in recommend(model, [*late, "i03"], 20)]
+
+
+def test_a_long_history_is_read_whole_though_in_pages(tmp_path: Path, starter: Starter) -> None:
+    _, address = started(starter, tmp_path)
+    with Connection(address) as connection:
+        items = fill(connection, 2500)
+        assert [event["item"] for event in connection.kept("long")] == items
+        status, said = connection.ask("GET", "/v1/users/long?limit=1300")
+        assert status == 200 and [event["item"] for event in said["events"]] == items[-1300:]
+        assert connection.ask("POST", "/v1/explain", {"user": "long"})[0] == 200
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("number", [200_000, 1_500_000])
+def test_others_hardly_notice_a_user_with_a_long_history(tmp_path: Path, starter: Starter, number: int) -> None:
+    with counting(f"long_history.{number}", True) as counts:
+        _, address = started(starter, tmp_path)
+        with Connection(address) as connection:
+            fill(connection, number)
+            others(connection, WARM_S)
+            before, refused_before = others(connection, MEASURED_S)
+            place = address.removeprefix("http://")
+            command = [sys.executable, "-c", ATTACK, place]
+            attackers = [subprocess.Popen([*command, method, path, json.dumps(body) if body else ""]) for method, path, body in ATTACKS.values()]
+            try:
+                others(connection, WARM_S)
+                during, refused = others(connection, MEASURED_S)
+                assert all(attacker.poll() is None for attacker in attackers)
+            finally:
+                for attacker in attackers:
+                    attacker.kill()
+                    attacker.wait()
+        for name, took in (("alone", before), ("meanwhile", during)):
+            for share in (50, 99):
+                counts[f"p{share} {name}, us"] = round(1000 * float(np.percentile(took, share)))
+        counts["requests of others"] = len(before) + len(during)
+        counts["refused"] = refused + refused_before
+        counts["events"] = number
+        counts["p99 ratio, percent"] = round(100 * counts["p99 meanwhile, us"] / counts["p99 alone, us"])
