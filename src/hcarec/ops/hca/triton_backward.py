@@ -1,0 +1,203 @@
+"""One attention level on a GPU, backward.
+
+With u = d_context and c = u . context of a row p, and a = exp(s_i - lse_p) the weight of row i in
+the window of row p: the score of row i has the gradient sum over p of a (u_p . row_i - c_p), and
+row i itself gets the sum over p of a u_p. So each row looks at the windows that it stands in.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from hcarec.ops.hca.triton_rows import later, load_matrix, load_rows, product, store_rows
+
+
+@triton.jit(do_not_specialize=["P"])
+def context_backward(
+    d_out,
+    out,
+    W_1,
+    context,
+    d_sum,
+    d_context,
+    c,
+    P,
+    d: tl.constexpr,
+    N: tl.constexpr,
+    FORM: tl.constexpr,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Write the gradients of contextual rows (P, d), and c (P,), their products with these.
+
+    In the paper's form also d_sum (P, N), the gradient of what tanh is applied to.
+    """
+    p = tl.program_id(0) * BM + tl.arange(0, BM)
+    live = p < P
+    slopes = d_out
+    if FORM == "paper":
+        for k_0 in range(0, N, BK):
+            k = k_0 + tl.arange(0, BK)
+            value = load_rows(out, p, live, k, N).to(tl.float32)
+            slope = load_rows(d_out, p, live, k, N) * (1 - value * value)
+            store_rows(d_sum, p, live, k, slope, N)
+        tl.debug_barrier()  # other threads of the program read what these have written
+        slopes = d_sum
+    total = tl.zeros((BM,), tl.float32)
+    for n_0 in range(0, d, BN):
+        n = n_0 + tl.arange(0, BN)
+        u = tl.zeros((BM, BN), tl.float32)
+        u = product(u, slopes, p, live, W_1, n, N, d, False, BK, PRECISION)
+        u = u.to(d_context.dtype.element_ty)
+        store_rows(d_context, p, live, n, u, d)
+        total += tl.sum(u.to(tl.float32) * load_rows(context, p, live, n, d), 1)
+    tl.store(c + p, total, mask=live)
+
+
+@triton.jit(do_not_specialize=["P", "n_steps"])
+def rows_backward(
+    slopes,
+    d_context,
+    c,
+    lse,
+    rows,
+    y,
+    s,
+    step,
+    starts,
+    W_0,
+    Q,
+    r,
+    d_s,
+    d_rows,
+    P,
+    n_steps,
+    d: tl.constexpr,
+    N: tl.constexpr,
+    W: tl.constexpr,
+    UNROLL: tl.constexpr,
+    FORM: tl.constexpr,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Write the gradients of scores (P,) and of rows (P, d).
+
+    slopes (P, N) are the gradients of the sum W_0 row + W_1 context, or of row + W_1 context.
+    """
+    p = tl.program_id(0) * BM + tl.arange(0, BM)
+    live = p < P
+    t = tl.load(step + p, mask=live, other=0)
+    rank = p - tl.load(starts + t)
+    score = tl.load(s + p, mask=live, other=0)
+
+    slope = tl.zeros((BM,), tl.float32)
+    for k_0 in range(0, d, BK):
+        k = k_0 + tl.arange(0, BK)
+        own = load_rows(rows, p, live, k, d).to(tl.float32)
+        value = tl.zeros((BM, BK), tl.float32)
+        for j_0 in range(0, W, UNROLL):
+            for i in tl.static_range(UNROLL):
+                row, there = later(t, rank, starts, n_steps, j_0 + i)
+                there = live & there & (j_0 + i < W)
+                a = tl.exp(score - tl.load(lse + row, mask=there, other=float("inf")))
+                if k_0 == 0:
+                    slope -= a * tl.load(c + row, mask=there, other=0)
+                u = a[:, None] * load_rows(d_context, row, there, k, d)
+                slope += tl.sum(own * u, 1)
+                value += u
+        if FORM == "residual":
+            value += load_rows(slopes, p, live, k, d)
+        store_rows(d_rows, p, live, k, value, d)
+    tl.store(d_s + p, slope, mask=live)
+    tl.debug_barrier()  # from here on other threads of the program read what these have written
+
+    for n_0 in range(0, d, BN):
+        n = n_0 + tl.arange(0, BN)
+        value = tl.zeros((BM, BN), tl.float32)
+        if FORM != "residual":
+            value = product(value, slopes, p, live, W_0, n, N, d, False, BK, PRECISION)
+        for k_0 in range(0, d, BK):
+            k = k_0 + tl.arange(0, BK)
+            d_y = score_slopes(y, r, slope, p, live, k, d).to(Q.dtype.element_ty)
+            value = tl.dot(d_y, load_matrix(Q, k, n, d, d, False), value, input_precision=PRECISION)
+        value += load_rows(d_rows, p, live, n, d)
+        store_rows(d_rows, p, live, n, value, d)
+
+
+@triton.jit
+def score_slopes(y, r, slope, row, there, k, d: tl.constexpr):
+    """Return the gradients of Q row, columns k, for gradients of scores."""
+    own = load_rows(y, row, there, k, d).to(tl.float32)
+    weights = tl.load(r + k, mask=k < d, other=0).to(tl.float32)
+    return slope[:, None] * weights[None, :] * (1 - own * own)
+
+
+@triton.jit(do_not_specialize=["P", "share"])
+def weights_backward(
+    slopes,
+    rows,
+    context,
+    y,
+    d_s,
+    r,
+    sums,
+    P,
+    share,
+    d: tl.constexpr,
+    N: tl.constexpr,
+    FORM: tl.constexpr,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Write the gradients of all parameters, summed over `share` rows: a row of sums for each.
+
+    A row of sums holds W_0 (N, d), W_1 (N, d), Q (d, d), b (N,) and r (d,), one after another.
+    The first programs of a share own blocks (BM, BN) of W_0 and W_1, the others blocks of Q.
+    """
+    blocks: tl.constexpr = tl.cdiv(d, BN)
+    job = tl.program_id(0)
+    begin = tl.program_id(1) * share
+    end = tl.minimum(begin + share, P)
+    sums += tl.program_id(1).to(tl.int64) * (2 * N * d + d * d + N + d)
+    n = (job % blocks) * BN + tl.arange(0, BN)
+    first = job < tl.cdiv(N, BM) * blocks
+    m = (job // blocks) * BM + tl.arange(0, BM)
+    lines = tl.zeros((BM,), tl.float32)
+    of_rows = tl.zeros((BM, BN), tl.float32)
+    if first:
+        of_context = tl.zeros((BM, BN), tl.float32)
+        for p_0 in range(begin, end, BK):
+            p = p_0 + tl.arange(0, BK)
+            a = load_rows(slopes, p, p < end, m, N)
+            lines += tl.sum(a.to(tl.float32), 0)
+            a = tl.trans(a)
+            if FORM != "residual":
+                x = load_rows(rows, p, p < end, n, d)
+                of_rows = tl.dot(a, x, of_rows, input_precision=PRECISION)
+            x = load_rows(context, p, p < end, n, d)
+            of_context = tl.dot(a, x, of_context, input_precision=PRECISION)
+        at, there = m[:, None] * d + n[None, :], (m < N)[:, None] & (n < d)[None, :]
+        tl.store(sums + at, of_rows, mask=there)
+        tl.store(sums + N * d + at, of_context, mask=there)
+        after = 2 * N * d + d * d
+        tl.store(sums + after + m, lines, mask=m < tl.where(job % blocks == 0, N, 0))
+    else:
+        m -= tl.cdiv(N, BM) * BM
+        for p_0 in range(begin, end, BK):
+            p = p_0 + tl.arange(0, BK)
+            slope = tl.load(d_s + p, mask=p < end, other=0)
+            a = score_slopes(y, r, slope, p, p < end, m, d).to(rows.dtype.element_ty)
+            lines += tl.sum(slope[:, None] * load_rows(y, p, p < end, m, d), 0)
+            x = load_rows(rows, p, p < end, n, d)
+            of_rows = tl.dot(tl.trans(a), x, of_rows, input_precision=PRECISION)
+        at, there = m[:, None] * d + n[None, :], (m < d)[:, None] & (n < d)[None, :]
+        tl.store(sums + 2 * N * d + at, of_rows, mask=there)
+        after = 2 * N * d + d * d + N
+        tl.store(sums + after + m, lines, mask=m < tl.where(job % blocks == 0, d, 0))
