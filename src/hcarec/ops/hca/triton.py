@@ -7,6 +7,7 @@ bits again. `hcarec.ops.reference` is the specification.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -15,13 +16,18 @@ from torch import Tensor
 from torch.library import custom_op, register_autocast
 
 from hcarec.ops.hca.triton_backward import context_backward, rows_backward, weights_backward
-from hcarec.ops.hca.triton_forward import level_forward, score_rows
+from hcarec.ops.hca.triton_forward import level_product, score_rows, window_forward
+from hcarec.ops.hca.triton_rows import split_weights
 
 FORMS = ("gates", "paper", "residual")
 UNROLLED = 8
 """Rows of a window that are read at once."""
+WINDOW = 2048
+"""Numbers of the rows that a program which reads windows owns."""
 PROGRAMS = 264
 """Programs that the sums over all rows are shared out to, about: two for each processor."""
+PARTS = 33
+"""The least d at which products of float32 are made of float16 parts: preparing them takes time."""
 
 
 class Tiles(NamedTuple):
@@ -34,16 +40,22 @@ class Tiles(NamedTuple):
     num_stages: int
 
 
-def tiles_of(d: int) -> Tiles:
-    """Return the tiles of kernels that write rows of size d."""
+def product_tiles(d: int) -> Tiles:
+    """Return the tiles of kernels that multiply rows of size d with matrices."""
     columns = min(128, max(16, triton.next_power_of_2(d)))
     return Tiles(64, columns, min(32, columns), 4, 2)
 
 
-def weight_tiles_of(d: int) -> Tiles:
-    """Return the tiles of the kernel that sums over rows: BK rows at a time."""
+def weight_tiles(d: int) -> Tiles:
+    """Return the tiles of the kernel that sums over rows, BK at a time."""
     columns = min(64, max(16, triton.next_power_of_2(d)))
     return Tiles(64, columns, 32, 4, 2)
+
+
+def window_tiles(d: int) -> dict[str, int]:
+    """Return the tiles of kernels that read windows of rows of size d."""
+    columns = min(128, max(32, triton.next_power_of_2(d)))
+    return {"BM": WINDOW // columns, "BK": columns, "num_warps": 4}
 
 
 def level(
@@ -81,22 +93,27 @@ def _level(
     w: int,
     masked: bool,
     form: str,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Return the output and what the backward pass needs: y, context, s and lse."""
-    assert form in FORMS and (W_0 is None) == (form == "residual") and (b is None) == (form != "gates")
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Return the output and what the backward pass needs: y, context, s, lse and the top of rows."""
+    assert form in FORMS and (W_0 is None) == (form == "residual")
+    assert (b is None) == (form != "gates")
     rows, Q, r, W_1 = (value.contiguous() for value in (rows, Q, r, W_1))
-    (P, d), N, tiles = rows.shape, len(W_1), tiles_of(rows.shape[1])
+    W_0, b = _or(W_0, W_1), _or(b, r)
+    (P, d), N, tiles, window = rows.shape, len(W_1), *_tiles(rows)
     out, y, context = rows.new_empty(P, N), torch.empty_like(rows), torch.empty_like(rows)
     s, lse = (rows.new_empty(P, dtype=torch.float32) for _ in range(2))
+    top = _top_of_rows(rows, form)
     if P:
-        W_0, b = _or(W_0, W_1), _or(b, r)
-        grid, options = (triton.cdiv(P, tiles.BM),), tiles._asdict() | _precision(rows)
-        score_rows[grid](rows, Q, r, y, s, P, d, **options)
-        level_forward[grid](
-            *(rows, s, step, starts, W_0, W_1, b, lse, context, out, P, d, N, w),
-            **(options | {"UNROLL": min(w, UNROLLED), "MASKED": masked, "FORM": form}),
+        (M_0, M_1, M_Q), (of_W, of_Q) = _matrices(W_0, W_1, Q, form, True)
+        grid = (triton.cdiv(P, tiles["BM"]),)
+        score_rows[grid](rows, M_Q, r, top, of_Q, y, s, P, d, **tiles)
+        window_forward[triton.cdiv(P, window["BM"]),](
+            *(rows, s, step, starts, lse, context, P, d, w, min(w, UNROLLED), masked), **window
         )
-    return out, y, context, s, lse
+        level_product[grid](
+            *(rows, context, M_0, M_1, b, top, of_W, out, P, d, N, form), **tiles
+        )
+    return out, y, context, s, lse, top
 
 
 @_level.register_fake
@@ -104,7 +121,7 @@ def _(rows: Tensor, *rest: Any) -> tuple[Tensor, ...]:
     P, N = len(rows), len(rest[5])
     s = rows.new_empty(P, dtype=torch.float32)
     every = torch.empty_like(rows), torch.empty_like(rows), s, torch.empty_like(s)
-    return rows.new_empty(P, N), *every
+    return rows.new_empty(P, N), *every, s.new_empty(())
 
 
 @custom_op("hcarec::level_backward", mutates_args=())
@@ -115,6 +132,7 @@ def _level_backward(
     context: Tensor,
     s: Tensor,
     lse: Tensor,
+    top: Tensor,
     rows: Tensor,
     step: Tensor,
     starts: Tensor,
@@ -127,34 +145,42 @@ def _level_backward(
 ) -> tuple[Tensor, Tensor]:
     """Return the gradients of rows (P, d), and of W_0, W_1, Q, b and r one after another."""
     rows, Q, r, W_1, d_out = (value.contiguous() for value in (rows, Q, r, W_1, d_out))
-    (P, d), N, tiles = rows.shape, len(W_1), tiles_of(rows.shape[1])
+    W_0 = _or(W_0, W_1)
+    (P, d), N, tiles, window = rows.shape, len(W_1), *_tiles(rows)
     d_rows, n_parameters = torch.empty_like(rows), 2 * N * d + d * d + N + d
     if not P:
         return d_rows, rows.new_zeros(n_parameters)
-    options = tiles._asdict() | _precision(rows) | {"FORM": form}
-    grid, window = (triton.cdiv(P, tiles.BM),), {"UNROLL": min(w, UNROLLED)}
+    (M_0, M_1, _), (of_W, _) = _matrices(W_0, W_1, Q, form, False)
     d_sum = torch.empty_like(d_out) if form == "paper" else d_out
     d_context, c, d_s = torch.empty_like(rows), torch.empty_like(s), torch.empty_like(s)
-    context_backward[grid](d_out, out, W_1, context, d_sum, d_context, c, P, d, N, **options)
-    rows_backward[grid](
-        *(d_sum, d_context, c, lse, rows, y, s, step, starts, _or(W_0, W_1), Q, r, d_s, d_rows),
-        *(P, len(starts) - 1, d, N, w),
-        **(options | window),
+    top_slope = _top(d_out)
+    context_backward[triton.cdiv(P, tiles["BM"]),](
+        *(d_out, out, context, M_0, M_1, top_slope, of_W, d_sum, d_context, d_rows, c),
+        *(P, d, N, form),
+        **tiles,
     )
-    tiles = weight_tiles_of(d)
-    jobs = (triton.cdiv(N, tiles.BM) + triton.cdiv(d, tiles.BM)) * triton.cdiv(d, tiles.BN)
-    shares = min(triton.cdiv(P, 2 * tiles.BK), max(1, PROGRAMS // jobs))
-    share = triton.cdiv(triton.cdiv(P, shares), tiles.BK) * tiles.BK
+    others = d_out if form == "residual" else d_rows
+    rows_backward[triton.cdiv(P, window["BM"]),](
+        *(others, d_context, c, lse, rows, y, s, step, starts, Q, r, d_s, d_rows),
+        *(P, len(starts) - 1, d, w, min(w, UNROLLED)),
+        **window,
+        PRECISION="tf32x3",
+    )
+    tiles |= weight_tiles(d)._asdict()
+    jobs = triton.cdiv(N, tiles["BM"]) + triton.cdiv(d, tiles["BM"])
+    jobs *= triton.cdiv(d, tiles["BN"])
+    shares = min(triton.cdiv(P, 2 * tiles["BK"]), max(1, PROGRAMS // jobs))
+    share = triton.cdiv(triton.cdiv(P, shares), tiles["BK"]) * tiles["BK"]
     sums = rows.new_empty(triton.cdiv(P, share), n_parameters, dtype=torch.float32)
     weights_backward[jobs, len(sums)](
-        *(d_sum, rows, context, y, d_s, r, sums, P, share, d, N), **(options | tiles._asdict())
+        *(d_sum, rows, context, y, d_s, r, top, top_slope, sums, P, share, d, N, form), **tiles
     )
     return d_rows, sums.sum(0).to(rows.dtype)
 
 
 @_level_backward.register_fake
 def _(d_out: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    rows, W_1 = rest[5], rest[11]
+    rows, W_1 = rest[6], rest[12]
     N, d = W_1.shape
     return torch.empty_like(rows), rows.new_empty(2 * N * d + d * d + N + d)
 
@@ -168,7 +194,7 @@ def _keep(ctx: Any, inputs: Any, output: Any) -> None:
 def _gradients(ctx: Any, d_out: Tensor | None, *unused: None) -> tuple[Tensor | None, ...]:
     if d_out is None:
         return (None,) * 11
-    rows, *_, W_1 = ctx.saved_tensors[5:]
+    rows, *_, W_1 = ctx.saved_tensors[6:]
     d_rows, sums = _level_backward(d_out, *ctx.saved_tensors, ctx.w, ctx.form)
     N, d = W_1.shape
     d_W_0, d_W_1, d_Q, d_b, d_r = sums.split([N * d, N * d, d * d, N, d])
@@ -186,6 +212,42 @@ def _or(value: Tensor | None, other: Tensor) -> Tensor:
     return other if value is None else value.contiguous()
 
 
-def _precision(rows: Tensor) -> dict[str, str]:
-    """Return how products of rows are computed: float32 by three products of 19 bits each."""
-    return {"PRECISION": "tf32x3" if rows.dtype == torch.float32 else "tf32"}
+def _tiles(rows: Tensor) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the tiles of products, with how they are computed, and those of windows."""
+    d = rows.shape[1]
+    return product_tiles(d)._asdict() | {"PRECISION": _precision(rows)}, window_tiles(d)
+
+
+def _precision(rows: Tensor) -> str:
+    """Return how products are computed: those of float32 as three products of parts."""
+    if rows.dtype != torch.float32:
+        return "tf32"
+    return "fp16x3" if rows.shape[1] >= PARTS else "tf32x3"
+
+
+def _top(value: Tensor) -> Tensor:
+    """Return the largest amount, a scalar; anything where products are not made of parts."""
+    if _precision(value) != "fp16x3" or not value.numel():
+        return value.new_ones((), dtype=torch.float32)
+    return torch.linalg.vector_norm(value, math.inf)
+
+
+def _top_of_rows(rows: Tensor, form: str) -> Tensor:
+    """Return the largest amount of rows; hidden states lie within -1..1."""
+    return _top(rows) if form == "gates" else rows.new_ones((), dtype=torch.float32)
+
+
+def _matrices(
+    W_0: Tensor, W_1: Tensor, Q: Tensor, form: str, by_row: bool
+) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Return W_0, W_1 and Q as products read them, and the inverse scales of W and of Q."""
+    if _precision(W_1) != "fp16x3":
+        return (W_0, W_1, Q), (W_1, Q)
+    N, d = W_1.shape
+    lines = N if by_row else d
+    parts = W_1.new_empty(4 * N * d + 2 * d * d, dtype=torch.float16)
+    inverses = W_1.new_empty(lines + d, dtype=torch.float32)
+    split_weights[triton.cdiv(lines, 16), 1 + by_row](
+        *(W_0, W_1, Q, parts, inverses, d, N, form != "residual", by_row), B=16, C=128
+    )
+    return parts.split([2 * N * d, 2 * N * d, 2 * d * d]), inverses.split([lines, d])

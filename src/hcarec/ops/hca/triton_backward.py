@@ -10,17 +10,31 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from hcarec.ops.hca.triton_rows import later, load_matrix, load_rows, product, store_rows
+from hcarec.ops.hca.triton_forward import unscaled
+from hcarec.ops.hca.triton_rows import (
+    add_product,
+    later,
+    load_matrix,
+    load_rows,
+    load_scaled,
+    scale_of,
+    split,
+    store_rows,
+)
 
 
 @triton.jit(do_not_specialize=["P"])
 def context_backward(
     d_out,
     out,
-    W_1,
     context,
+    W_0,
+    W_1,
+    top,
+    inverses,
     d_sum,
     d_context,
+    d_rows,
     c,
     P,
     d: tl.constexpr,
@@ -33,10 +47,12 @@ def context_backward(
 ):
     """Write the gradients of contextual rows (P, d), and c (P,), their products with these.
 
-    In the paper's form also d_sum (P, N), the gradient of what tanh is applied to.
+    Also, but not in the residual form, what W_0 makes of the gradients, to d_rows (P, d), and in
+    the paper's form d_sum (P, N), the gradient of what tanh is applied to.
     """
     p = tl.program_id(0) * BM + tl.arange(0, BM)
     live = p < P
+    scale, inverse = scale_of(tl.load(top))
     slopes = d_out
     if FORM == "paper":
         for k_0 in range(0, N, BK):
@@ -50,16 +66,24 @@ def context_backward(
     for n_0 in range(0, d, BN):
         n = n_0 + tl.arange(0, BN)
         u = tl.zeros((BM, BN), tl.float32)
-        u = product(u, slopes, p, live, W_1, n, N, d, False, BK, PRECISION)
-        u = u.to(d_context.dtype.element_ty)
+        v = tl.zeros((BM, BN), tl.float32)
+        for k_0 in range(0, N, BK):
+            k = k_0 + tl.arange(0, BK)
+            a = load_scaled(slopes, p, live, k, N, scale, PRECISION)
+            u = add_product(u, a, W_1, k, n, N, d, N * d, False, PRECISION)
+            if FORM != "residual":
+                v = add_product(v, a, W_0, k, n, N, d, N * d, False, PRECISION)
+        u = unscaled(u, inverse, inverses, n, d, PRECISION).to(d_context.dtype.element_ty)
         store_rows(d_context, p, live, n, u, d)
         total += tl.sum(u.to(tl.float32) * load_rows(context, p, live, n, d), 1)
+        if FORM != "residual":
+            store_rows(d_rows, p, live, n, unscaled(v, inverse, inverses, n, d, PRECISION), d)
     tl.store(c + p, total, mask=live)
 
 
 @triton.jit(do_not_specialize=["P", "n_steps"])
 def rows_backward(
-    slopes,
+    others,
     d_context,
     c,
     lse,
@@ -68,7 +92,6 @@ def rows_backward(
     s,
     step,
     starts,
-    W_0,
     Q,
     r,
     d_s,
@@ -76,30 +99,27 @@ def rows_backward(
     P,
     n_steps,
     d: tl.constexpr,
-    N: tl.constexpr,
     W: tl.constexpr,
     UNROLL: tl.constexpr,
-    FORM: tl.constexpr,
     BM: tl.constexpr,
-    BN: tl.constexpr,
     BK: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     """Write the gradients of scores (P,) and of rows (P, d).
 
-    slopes (P, N) are the gradients of the sum W_0 row + W_1 context, or of row + W_1 context.
+    others (P, d) are gradients of rows that do not come from the window; they may be d_rows.
     """
     p = tl.program_id(0) * BM + tl.arange(0, BM)
     live = p < P
     t = tl.load(step + p, mask=live, other=0)
     rank = p - tl.load(starts + t)
     score = tl.load(s + p, mask=live, other=0)
-
     slope = tl.zeros((BM,), tl.float32)
+    value = tl.zeros((BM, BK), tl.float32)
     for k_0 in range(0, d, BK):
         k = k_0 + tl.arange(0, BK)
         own = load_rows(rows, p, live, k, d).to(tl.float32)
-        value = tl.zeros((BM, BK), tl.float32)
+        value = load_rows(others, p, live, k, d).to(tl.float32)
         for j_0 in range(0, W, UNROLL):
             for i in tl.static_range(UNROLL):
                 row, there = later(t, rank, starts, n_steps, j_0 + i)
@@ -110,22 +130,19 @@ def rows_backward(
                 u = a[:, None] * load_rows(d_context, row, there, k, d)
                 slope += tl.sum(own * u, 1)
                 value += u
-        if FORM == "residual":
-            value += load_rows(slopes, p, live, k, d)
-        store_rows(d_rows, p, live, k, value, d)
+        if d > BK:
+            store_rows(d_rows, p, live, k, value, d)
     tl.store(d_s + p, slope, mask=live)
-    tl.debug_barrier()  # from here on other threads of the program read what these have written
-
-    for n_0 in range(0, d, BN):
-        n = n_0 + tl.arange(0, BN)
-        value = tl.zeros((BM, BN), tl.float32)
-        if FORM != "residual":
-            value = product(value, slopes, p, live, W_0, n, N, d, False, BK, PRECISION)
-        for k_0 in range(0, d, BK):
-            k = k_0 + tl.arange(0, BK)
+    if d > BK:
+        tl.debug_barrier()  # from here on other threads of the program read what these have written
+    for n_0 in range(0, d, BK):
+        n = n_0 + tl.arange(0, BK)
+        if d > BK:
+            value = load_rows(d_rows, p, live, n, d).to(tl.float32)
+        for k_0 in range(0, d, 32):
+            k = k_0 + tl.arange(0, 32)
             d_y = score_slopes(y, r, slope, p, live, k, d).to(Q.dtype.element_ty)
             value = tl.dot(d_y, load_matrix(Q, k, n, d, d, False), value, input_precision=PRECISION)
-        value += load_rows(d_rows, p, live, n, d)
         store_rows(d_rows, p, live, n, value, d)
 
 
@@ -145,6 +162,8 @@ def weights_backward(
     y,
     d_s,
     r,
+    top,
+    top_slope,
     sums,
     P,
     share,
@@ -172,17 +191,22 @@ def weights_backward(
     lines = tl.zeros((BM,), tl.float32)
     of_rows = tl.zeros((BM, BN), tl.float32)
     if first:
+        scale, inverse = scale_of(tl.load(top))
+        slope_scale, slope_inverse = scale_of(tl.load(top_slope))
         of_context = tl.zeros((BM, BN), tl.float32)
         for p_0 in range(begin, end, BK):
             p = p_0 + tl.arange(0, BK)
-            a = load_rows(slopes, p, p < end, m, N)
+            a = load_scaled(slopes, p, p < end, m, N, slope_scale, PRECISION)
             lines += tl.sum(a.to(tl.float32), 0)
-            a = tl.trans(a)
             if FORM != "residual":
-                x = load_rows(rows, p, p < end, n, d)
-                of_rows = tl.dot(a, x, of_rows, input_precision=PRECISION)
-            x = load_rows(context, p, p < end, n, d)
-            of_context = tl.dot(a, x, of_context, input_precision=PRECISION)
+                x = load_scaled(rows, p, p < end, n, d, scale, PRECISION)
+                of_rows = add_turned(of_rows, a, x, PRECISION)
+            x = load_scaled(context, p, p < end, n, d, scale, PRECISION)
+            of_context = add_turned(of_context, a, x, PRECISION)
+        if PRECISION == "fp16x3":
+            of_rows *= slope_inverse * inverse
+            of_context *= slope_inverse * inverse
+            lines *= slope_inverse
         at, there = m[:, None] * d + n[None, :], (m < N)[:, None] & (n < d)[None, :]
         tl.store(sums + at, of_rows, mask=there)
         tl.store(sums + N * d + at, of_context, mask=there)
@@ -196,8 +220,22 @@ def weights_backward(
             a = score_slopes(y, r, slope, p, p < end, m, d).to(rows.dtype.element_ty)
             lines += tl.sum(slope[:, None] * load_rows(y, p, p < end, m, d), 0)
             x = load_rows(rows, p, p < end, n, d)
-            of_rows = tl.dot(tl.trans(a), x, of_rows, input_precision=PRECISION)
+            of_rows = add_turned(of_rows, a, x, "tf32x3" if PRECISION == "fp16x3" else PRECISION)
         at, there = m[:, None] * d + n[None, :], (m < d)[:, None] & (n < d)[None, :]
         tl.store(sums + 2 * N * d + at, of_rows, mask=there)
         after = 2 * N * d + d * d + N
         tl.store(sums + after + m, lines, mask=m < tl.where(job % blocks == 0, d, 0))
+
+
+@triton.jit
+def add_turned(total, a, x, PRECISION: tl.constexpr):
+    """Add the product of a, transposed, and x to total: (p, m), (p, n), (m, n)."""
+    if PRECISION == "fp16x3":
+        high, low = split(a)
+        x_high, x_low = split(x)
+        total = tl.dot(tl.trans(high), x_high, total)
+        total = tl.dot(tl.trans(low), x_high, total)
+        total = tl.dot(tl.trans(high), x_low, total)
+    else:
+        total = tl.dot(tl.trans(a), x, total, input_precision=PRECISION)
+    return total

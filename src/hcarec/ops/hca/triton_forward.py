@@ -1,4 +1,4 @@
-"""One attention level on a GPU, forward: scores of rows, then contextual rows and the product.
+"""One attention level on a GPU, forward: scores of rows, contextual rows, the products of both.
 
 The score of a row depends on the row alone and is computed once, not once a window.
 """
@@ -8,7 +8,15 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from hcarec.ops.hca.triton_rows import earlier, load_rows, product, store_rows, tanh
+from hcarec.ops.hca.triton_rows import (
+    add_product,
+    earlier,
+    load_rows,
+    load_scaled,
+    scale_of,
+    store_rows,
+    tanh,
+)
 
 
 @triton.jit(do_not_specialize=["P"])
@@ -16,6 +24,8 @@ def score_rows(
     rows,
     Q,
     r,
+    top,
+    inverses,
     y,
     s,
     P,
@@ -28,51 +38,43 @@ def score_rows(
     """Write y = tanh(Q row) (P, d) and the score s = r . y (P,) of every row (P, d)."""
     p = tl.program_id(0) * BM + tl.arange(0, BM)
     live = p < P
+    scale, inverse = scale_of(tl.load(top))
     score = tl.zeros((BM,), tl.float32)
     for n_0 in range(0, d, BN):
         n = n_0 + tl.arange(0, BN)
-        total = tl.zeros((BM, BN), tl.float32)
-        total = tanh(product(total, rows, p, live, Q, n, d, d, True, BK, PRECISION))
-        store_rows(y, p, live, n, total, d)
+        value = tl.zeros((BM, BN), tl.float32)
+        for k_0 in range(0, d, BK):
+            k = k_0 + tl.arange(0, BK)
+            a = load_scaled(rows, p, live, k, d, scale, PRECISION)
+            value = add_product(value, a, Q, k, n, d, d, d * d, True, PRECISION)
+        value = tanh(unscaled(value, inverse, inverses, n, d, PRECISION))
+        store_rows(y, p, live, n, value, d)
         weights = tl.load(r + n, mask=n < d, other=0).to(tl.float32)
-        score += tl.sum(total * weights[None, :], 1)
+        score += tl.sum(value * weights[None, :], 1)
     tl.store(s + p, score, mask=live)
 
 
 @triton.jit(do_not_specialize=["P"])
-def level_forward(
+def window_forward(
     rows,
     s,
     step,
     starts,
-    W_0,
-    W_1,
-    b,
     lse,
     context,
-    out,
     P,
     d: tl.constexpr,
-    N: tl.constexpr,
     W: tl.constexpr,
     UNROLL: tl.constexpr,
     MASKED: tl.constexpr,
-    FORM: tl.constexpr,
     BM: tl.constexpr,
-    BN: tl.constexpr,
     BK: tl.constexpr,
-    PRECISION: tl.constexpr,
 ):
-    """Write contextual rows (P, d), log-sum-exps of their windows (P,) and the output (P, N).
-
-    The output is W_0 row + W_1 context + b ("gates"), tanh(W_0 row + W_1 context) ("paper") or
-    row + W_1 context ("residual").
-    """
+    """Write contextual rows (P, d) and the log-sum-exps of their windows (P,)."""
     p = tl.program_id(0) * BM + tl.arange(0, BM)
     live = p < P
     t = tl.load(step + p, mask=live, other=0)
     rank = p - tl.load(starts + t)
-
     top = tl.load(s + p, mask=live, other=0)
     total = tl.full((BM,), 1, tl.float32)
     for j_0 in range(1, W, UNROLL):
@@ -85,7 +87,6 @@ def level_forward(
             total = total * tl.exp(before - top) + tl.exp(e - top)
     log_sum = top + tl.log(total)
     tl.store(lse + p, log_sum, mask=live)
-
     for k_0 in range(0, d, BK):
         k = k_0 + tl.arange(0, BK)
         mean = tl.zeros((BM, BK), tl.float32)
@@ -96,18 +97,78 @@ def level_forward(
                 a = tl.exp(tl.load(s + row, mask=there, other=0) - log_sum)
                 mean += a[:, None] * load_rows(rows, row, there, k, d)
         store_rows(context, p, live, k, mean, d)
-    tl.debug_barrier()  # from here on other threads of the program read what these have written
 
-    for n_0 in range(0, N, BN):
+
+@triton.jit(do_not_specialize=["P"])
+def level_product(
+    rows,
+    context,
+    W_0,
+    W_1,
+    b,
+    top,
+    inverses,
+    out,
+    P,
+    d: tl.constexpr,
+    N: tl.constexpr,
+    FORM: tl.constexpr,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Write the output (P, N) of rows and contextual rows (P, d).
+
+    It is W_0 row + W_1 context + b ("gates"), tanh(W_0 row + W_1 context) ("paper") or
+    row + W_1 context ("residual"). Blocks of the three gates share what is read of rows.
+    """
+    p = tl.program_id(0) * BM + tl.arange(0, BM)
+    live = p < P
+    scale, inverse = scale_of(tl.load(top))
+    for n_0 in range(0, d, BN):
         n = n_0 + tl.arange(0, BN)
-        value = tl.zeros((BM, BN), tl.float32)
-        if FORM != "residual":
-            value = product(value, rows, p, live, W_0, n, d, N, True, BK, PRECISION)
-        value = product(value, context, p, live, W_1, n, d, N, True, BK, PRECISION)
+        z = tl.zeros((BM, BN), tl.float32)
+        r = tl.zeros((BM, BN), tl.float32)
+        c = tl.zeros((BM, BN), tl.float32)
+        for k_0 in range(0, d, BK):
+            k = k_0 + tl.arange(0, BK)
+            if FORM != "residual":
+                a = load_scaled(rows, p, live, k, d, scale, PRECISION)
+                z = add_product(z, a, W_0, k, n, d, d, N * d, True, PRECISION)
+                if FORM == "gates":
+                    r = add_product(r, a, W_0 + d * d, k, n, d, d, N * d, True, PRECISION)
+                    c = add_product(c, a, W_0 + 2 * d * d, k, n, d, d, N * d, True, PRECISION)
+            a = load_scaled(context, p, live, k, d, scale, PRECISION)
+            z = add_product(z, a, W_1, k, n, d, d, N * d, True, PRECISION)
+            if FORM == "gates":
+                r = add_product(r, a, W_1 + d * d, k, n, d, d, N * d, True, PRECISION)
+                c = add_product(c, a, W_1 + 2 * d * d, k, n, d, d, N * d, True, PRECISION)
+        z = unscaled(z, inverse, inverses, n, d, PRECISION)
         if FORM == "gates":
-            value += tl.load(b + n, mask=n < N, other=0)[None, :]
+            r = unscaled(r, inverse, inverses + d, n, d, PRECISION)
+            c = unscaled(c, inverse, inverses + 2 * d, n, d, PRECISION)
+            store_gate(out, p, live, n, z, b, d)
+            store_gate(out + d, p, live, n, r, b + d, d)
+            store_gate(out + 2 * d, p, live, n, c, b + 2 * d, d)
         elif FORM == "paper":
-            value = tanh(value)
+            store_rows(out, p, live, n, tanh(z), d)
         else:
-            value += load_rows(rows, p, live, n, d)
-        store_rows(out, p, live, n, value, N)
+            store_rows(out, p, live, n, z + load_rows(rows, p, live, n, d), d)
+
+
+@triton.jit
+def unscaled(value, inverse, inverses, n, d: tl.constexpr, PRECISION: tl.constexpr):
+    """Return sums of products of scaled numbers (rows, n) as they are without scales."""
+    if PRECISION == "fp16x3":
+        value *= inverse * tl.load(inverses + n, mask=n < d, other=0)[None, :]
+    return value
+
+
+@triton.jit
+def store_gate(out, row, there, n, value, b, d: tl.constexpr):
+    """Write the input of one gate, its bias added, into rows of three gates."""
+    value += tl.load(b + n, mask=n < d, other=0)[None, :]
+    at = row.to(tl.int64)[:, None] * (3 * d) + n[None, :]
+    mask = there[:, None] & (n < d)[None, :]
+    tl.store(out + at, value.to(out.dtype.element_ty), mask=mask)
