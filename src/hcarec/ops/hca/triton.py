@@ -22,8 +22,8 @@ from hcarec.ops.hca.triton_rows import split_weights
 FORMS = ("gates", "paper", "residual")
 UNROLLED = 8
 """Rows of a window that are read at once."""
-WINDOW = 2048
-"""Numbers of the rows that a program which reads windows owns."""
+WINDOW, WINDOW_BACKWARD = 1024, 2048
+"""Numbers of the rows that a program which reads windows owns, forward and backward."""
 PROGRAMS = 264
 """Programs that the sums over all rows are shared out to, about: two for each processor."""
 PARTS = 33
@@ -48,14 +48,16 @@ def product_tiles(d: int) -> Tiles:
 
 def weight_tiles(d: int) -> Tiles:
     """Return the tiles of the kernel that sums over rows, BK at a time."""
-    columns = min(64, max(16, triton.next_power_of_2(d)))
-    return Tiles(64, columns, 32, 4, 2)
+    if d <= 32:
+        columns = max(16, triton.next_power_of_2(d))
+        return Tiles(columns, columns, 32, 2, 3)
+    return Tiles(64, 64, 32, 8, 2)
 
 
-def window_tiles(d: int) -> dict[str, int]:
-    """Return the tiles of kernels that read windows of rows of size d."""
+def window_tiles(d: int, size: int) -> dict[str, int]:
+    """Return the tiles of kernels that read windows, each program for `size` numbers."""
     columns = min(128, max(32, triton.next_power_of_2(d)))
-    return {"BM": WINDOW // columns, "BK": columns, "num_warps": 4}
+    return {"BM": size // columns, "BK": columns, "num_warps": 4}
 
 
 def level(
@@ -99,7 +101,8 @@ def _level(
     assert (b is None) == (form != "gates")
     rows, Q, r, W_1 = (value.contiguous() for value in (rows, Q, r, W_1))
     W_0, b = _or(W_0, W_1), _or(b, r)
-    (P, d), N, tiles, window = rows.shape, len(W_1), *_tiles(rows)
+    (P, d), N, tiles = rows.shape, len(W_1), _tiles(rows)
+    window = window_tiles(d, WINDOW)
     out, y, context = rows.new_empty(P, N), torch.empty_like(rows), torch.empty_like(rows)
     s, lse = (rows.new_empty(P, dtype=torch.float32) for _ in range(2))
     top = _top_of_rows(rows, form)
@@ -146,7 +149,8 @@ def _level_backward(
     """Return the gradients of rows (P, d), and of W_0, W_1, Q, b and r one after another."""
     rows, Q, r, W_1, d_out = (value.contiguous() for value in (rows, Q, r, W_1, d_out))
     W_0 = _or(W_0, W_1)
-    (P, d), N, tiles, window = rows.shape, len(W_1), *_tiles(rows)
+    (P, d), N, tiles = rows.shape, len(W_1), _tiles(rows)
+    window = window_tiles(d, WINDOW_BACKWARD)
     d_rows, n_parameters = torch.empty_like(rows), 2 * N * d + d * d + N + d
     if not P:
         return d_rows, rows.new_zeros(n_parameters)
@@ -167,12 +171,11 @@ def _level_backward(
         PRECISION="tf32x3",
     )
     tiles |= weight_tiles(d)._asdict()
-    jobs = triton.cdiv(N, tiles["BM"]) + triton.cdiv(d, tiles["BM"])
-    jobs *= triton.cdiv(d, tiles["BN"])
-    shares = min(triton.cdiv(P, 2 * tiles["BK"]), max(1, PROGRAMS // jobs))
+    m, n = triton.cdiv(d, tiles["BM"]), triton.cdiv(d, tiles["BN"])
+    shares = min(triton.cdiv(P, 2 * tiles["BK"]), max(1, PROGRAMS // (m * n)))
     share = triton.cdiv(triton.cdiv(P, shares), tiles["BK"]) * tiles["BK"]
     sums = rows.new_empty(triton.cdiv(P, share), n_parameters, dtype=torch.float32)
-    weights_backward[jobs, len(sums)](
+    weights_backward[m, n, len(sums)](
         *(d_sum, rows, context, y, d_s, r, top, top_slope, sums, P, share, d, N, form), **tiles
     )
     return d_rows, sums.sum(0).to(rows.dtype)
@@ -212,10 +215,9 @@ def _or(value: Tensor | None, other: Tensor) -> Tensor:
     return other if value is None else value.contiguous()
 
 
-def _tiles(rows: Tensor) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the tiles of products, with how they are computed, and those of windows."""
-    d = rows.shape[1]
-    return product_tiles(d)._asdict() | {"PRECISION": _precision(rows)}, window_tiles(d)
+def _tiles(rows: Tensor) -> dict[str, Any]:
+    """Return the tiles of products, with how they are computed."""
+    return product_tiles(rows.shape[1])._asdict() | {"PRECISION": _precision(rows)}
 
 
 def _precision(rows: Tensor) -> str:

@@ -69,7 +69,7 @@ def context_backward(
         v = tl.zeros((BM, BN), tl.float32)
         for k_0 in range(0, N, BK):
             k = k_0 + tl.arange(0, BK)
-            a = load_scaled(slopes, p, live, k, N, scale, PRECISION)
+            a = load_scaled(slopes, p, live, k, N, N, scale, PRECISION)
             u = add_product(u, a, W_1, k, n, N, d, N * d, False, PRECISION)
             if FORM != "residual":
                 v = add_product(v, a, W_0, k, n, N, d, N * d, False, PRECISION)
@@ -177,54 +177,80 @@ def weights_backward(
 ):
     """Write the gradients of all parameters, summed over `share` rows: a row of sums for each.
 
-    A row of sums holds W_0 (N, d), W_1 (N, d), Q (d, d), b (N,) and r (d,), one after another.
-    The first programs of a share own blocks (BM, BN) of W_0 and W_1, the others blocks of Q.
+    A row of sums holds W_0 (N, d), W_1 (N, d), Q (d, d), b (N,) and r (d,), one after another. A
+    program owns the block (m, n) of each matrix, of all three gates, so that rows are read once.
     """
-    blocks: tl.constexpr = tl.cdiv(d, BN)
-    job = tl.program_id(0)
-    begin = tl.program_id(1) * share
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    n = tl.program_id(1) * BN + tl.arange(0, BN)
+    begin = tl.program_id(2) * share
     end = tl.minimum(begin + share, P)
-    sums += tl.program_id(1).to(tl.int64) * (2 * N * d + d * d + N + d)
-    n = (job % blocks) * BN + tl.arange(0, BN)
-    first = job < tl.cdiv(N, BM) * blocks
-    m = (job // blocks) * BM + tl.arange(0, BM)
-    lines = tl.zeros((BM,), tl.float32)
-    of_rows = tl.zeros((BM, BN), tl.float32)
-    if first:
-        scale, inverse = scale_of(tl.load(top))
-        slope_scale, slope_inverse = scale_of(tl.load(top_slope))
-        of_context = tl.zeros((BM, BN), tl.float32)
-        for p_0 in range(begin, end, BK):
-            p = p_0 + tl.arange(0, BK)
-            a = load_scaled(slopes, p, p < end, m, N, slope_scale, PRECISION)
-            lines += tl.sum(a.to(tl.float32), 0)
-            if FORM != "residual":
-                x = load_scaled(rows, p, p < end, n, d, scale, PRECISION)
-                of_rows = add_turned(of_rows, a, x, PRECISION)
-            x = load_scaled(context, p, p < end, n, d, scale, PRECISION)
-            of_context = add_turned(of_context, a, x, PRECISION)
-        if PRECISION == "fp16x3":
-            of_rows *= slope_inverse * inverse
-            of_context *= slope_inverse * inverse
-            lines *= slope_inverse
-        at, there = m[:, None] * d + n[None, :], (m < N)[:, None] & (n < d)[None, :]
-        tl.store(sums + at, of_rows, mask=there)
-        tl.store(sums + N * d + at, of_context, mask=there)
-        after = 2 * N * d + d * d
-        tl.store(sums + after + m, lines, mask=m < tl.where(job % blocks == 0, N, 0))
-    else:
-        m -= tl.cdiv(N, BM) * BM
-        for p_0 in range(begin, end, BK):
-            p = p_0 + tl.arange(0, BK)
-            slope = tl.load(d_s + p, mask=p < end, other=0)
-            a = score_slopes(y, r, slope, p, p < end, m, d).to(rows.dtype.element_ty)
-            lines += tl.sum(slope[:, None] * load_rows(y, p, p < end, m, d), 0)
-            x = load_rows(rows, p, p < end, n, d)
-            of_rows = add_turned(of_rows, a, x, "tf32x3" if PRECISION == "fp16x3" else PRECISION)
-        at, there = m[:, None] * d + n[None, :], (m < d)[:, None] & (n < d)[None, :]
-        tl.store(sums + 2 * N * d + at, of_rows, mask=there)
-        after = 2 * N * d + d * d + N
-        tl.store(sums + after + m, lines, mask=m < tl.where(job % blocks == 0, d, 0))
+    scale, inverse = scale_of(tl.load(top))
+    slope_scale, slope_inverse = scale_of(tl.load(top_slope))
+    weights = tl.load(r + m, mask=m < d, other=0).to(tl.float32)
+    top_weight = tl.max(tl.abs(weights), 0)
+    z_0 = tl.zeros((BM, BN), tl.float32)
+    z_1 = tl.zeros((BM, BN), tl.float32)
+    r_0 = tl.zeros((BM, BN), tl.float32)
+    r_1 = tl.zeros((BM, BN), tl.float32)
+    c_0 = tl.zeros((BM, BN), tl.float32)
+    c_1 = tl.zeros((BM, BN), tl.float32)
+    of_Q = tl.zeros((BM, BN), tl.float32)
+    of_z = tl.zeros((BM,), tl.float32)
+    of_r = tl.zeros((BM,), tl.float32)
+    of_c = tl.zeros((BM,), tl.float32)
+    of_weights = tl.zeros((BM,), tl.float32)
+    for p_0 in range(begin, end, BK):
+        p = p_0 + tl.arange(0, BK)
+        live = p < end
+        x = load_scaled(rows, p, live, n, d, d, scale, PRECISION)
+        x_c = load_scaled(context, p, live, n, d, d, scale, PRECISION)
+        a = load_scaled(slopes, p, live, m, d, N, slope_scale, PRECISION)
+        if FORM != "residual":
+            z_0 = add_turned(z_0, a, x, PRECISION)
+        z_1 = add_turned(z_1, a, x_c, PRECISION)
+        if FORM == "gates":
+            of_z += tl.sum(a.to(tl.float32), 0)
+            a = load_scaled(slopes + d, p, live, m, d, N, slope_scale, PRECISION)
+            of_r += tl.sum(a.to(tl.float32), 0)
+            r_0 = add_turned(r_0, a, x, PRECISION)
+            r_1 = add_turned(r_1, a, x_c, PRECISION)
+            a = load_scaled(slopes + 2 * d, p, live, m, d, N, slope_scale, PRECISION)
+            of_c += tl.sum(a.to(tl.float32), 0)
+            c_0 = add_turned(c_0, a, x, PRECISION)
+            c_1 = add_turned(c_1, a, x_c, PRECISION)
+        slope = tl.load(d_s + p, mask=live, other=0)
+        own = load_rows(y, p, live, m, d).to(tl.float32)
+        of_weights += tl.sum(slope[:, None] * own, 0)
+        d_y = slope[:, None] * weights[None, :] * (1 - own * own)
+        if PRECISION == "fp16x3":  # the slopes of scores are scaled anew for every BK rows
+            own_scale, own_inverse = scale_of(tl.max(tl.abs(slope), 0) * top_weight)
+            own = tl.zeros((BM, BN), tl.float32)
+            of_Q += add_turned(own, d_y * own_scale, x, PRECISION) * own_inverse
+        else:
+            of_Q = add_turned(of_Q, d_y.to(x.dtype), x, PRECISION)
+    both = 1.0
+    if PRECISION == "fp16x3":
+        both = slope_inverse * inverse
+        of_Q *= inverse
+        of_z *= slope_inverse
+        of_r *= slope_inverse
+        of_c *= slope_inverse
+    sums += tl.program_id(2).to(tl.int64) * (2 * N * d + d * d + N + d)
+    store_block(sums, m, n, z_0 * both, d)
+    store_block(sums + N * d, m, n, z_1 * both, d)
+    store_block(sums + 2 * N * d, m, n, of_Q, d)
+    if FORM == "gates":
+        store_block(sums + d * d, m, n, r_0 * both, d)
+        store_block(sums + N * d + d * d, m, n, r_1 * both, d)
+        store_block(sums + 2 * d * d, m, n, c_0 * both, d)
+        store_block(sums + N * d + 2 * d * d, m, n, c_1 * both, d)
+    alone = m < tl.where(tl.program_id(1) == 0, d, 0)  # one program of each m writes the vectors
+    sums += 2 * N * d + d * d
+    tl.store(sums + m, of_z, mask=alone)
+    if FORM == "gates":
+        tl.store(sums + d + m, of_r, mask=alone)
+        tl.store(sums + 2 * d + m, of_c, mask=alone)
+    tl.store(sums + N + m, of_weights, mask=alone)
 
 
 @triton.jit
@@ -233,9 +259,16 @@ def add_turned(total, a, x, PRECISION: tl.constexpr):
     if PRECISION == "fp16x3":
         high, low = split(a)
         x_high, x_low = split(x)
-        total = tl.dot(tl.trans(high), x_high, total)
         total = tl.dot(tl.trans(low), x_high, total)
         total = tl.dot(tl.trans(high), x_low, total)
+        total = tl.dot(tl.trans(high), x_high, total)
     else:
         total = tl.dot(tl.trans(a), x, total, input_precision=PRECISION)
     return total
+
+
+@triton.jit
+def store_block(out, m, n, value, d: tl.constexpr):
+    """Write the block (m, n) of a matrix (d, d)."""
+    at = m[:, None] * d + n[None, :]
+    tl.store(out + at, value, mask=(m < d)[:, None] & (n < d)[None, :])

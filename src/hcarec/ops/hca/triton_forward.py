@@ -14,6 +14,7 @@ from hcarec.ops.hca.triton_rows import (
     load_rows,
     load_scaled,
     scale_of,
+    store_part,
     store_rows,
     tanh,
 )
@@ -45,7 +46,7 @@ def score_rows(
         value = tl.zeros((BM, BN), tl.float32)
         for k_0 in range(0, d, BK):
             k = k_0 + tl.arange(0, BK)
-            a = load_scaled(rows, p, live, k, d, scale, PRECISION)
+            a = load_scaled(rows, p, live, k, d, d, scale, PRECISION)
             value = add_product(value, a, Q, k, n, d, d, d * d, True, PRECISION)
         value = tanh(unscaled(value, inverse, inverses, n, d, PRECISION))
         store_rows(y, p, live, n, value, d)
@@ -134,12 +135,12 @@ def level_product(
         for k_0 in range(0, d, BK):
             k = k_0 + tl.arange(0, BK)
             if FORM != "residual":
-                a = load_scaled(rows, p, live, k, d, scale, PRECISION)
+                a = load_scaled(rows, p, live, k, d, d, scale, PRECISION)
                 z = add_product(z, a, W_0, k, n, d, d, N * d, True, PRECISION)
                 if FORM == "gates":
                     r = add_product(r, a, W_0 + d * d, k, n, d, d, N * d, True, PRECISION)
                     c = add_product(c, a, W_0 + 2 * d * d, k, n, d, d, N * d, True, PRECISION)
-            a = load_scaled(context, p, live, k, d, scale, PRECISION)
+            a = load_scaled(context, p, live, k, d, d, scale, PRECISION)
             z = add_product(z, a, W_1, k, n, d, d, N * d, True, PRECISION)
             if FORM == "gates":
                 r = add_product(r, a, W_1 + d * d, k, n, d, d, N * d, True, PRECISION)
@@ -169,6 +170,4 @@ def unscaled(value, inverse, inverses, n, d: tl.constexpr, PRECISION: tl.constex
 def store_gate(out, row, there, n, value, b, d: tl.constexpr):
     """Write the input of one gate, its bias added, into rows of three gates."""
     value += tl.load(b + n, mask=n < d, other=0)[None, :]
-    at = row.to(tl.int64)[:, None] * (3 * d) + n[None, :]
-    mask = there[:, None] & (n < d)[None, :]
-    tl.store(out + at, value.to(out.dtype.element_ty), mask=mask)
+    store_part(out, row, there, n, value, d, 3 * d)

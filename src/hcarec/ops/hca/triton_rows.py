@@ -34,14 +34,26 @@ def later(step, rank, starts, n_steps, j):
 @triton.jit
 def load_rows(A, row, there, k, d: tl.constexpr):
     """Return A[row, k], zero where there is no row and beyond column d."""
-    at = row.to(tl.int64)[:, None] * d + k[None, :]
+    return load_part(A, row, there, k, d, d)
+
+
+@triton.jit
+def load_part(A, row, there, k, d: tl.constexpr, N: tl.constexpr):
+    """Return A[row, k] of rows of size N, zero where there is no row and beyond column d."""
+    at = row.to(tl.int64)[:, None] * N + k[None, :]
     return tl.load(A + at, mask=there[:, None] & (k < d)[None, :], other=0)
 
 
 @triton.jit
 def store_rows(A, row, there, k, value, d: tl.constexpr):
     """Write A[row, k] where there is a row and up to column d."""
-    at = row.to(tl.int64)[:, None] * d + k[None, :]
+    store_part(A, row, there, k, value, d, d)
+
+
+@triton.jit
+def store_part(A, row, there, k, value, d: tl.constexpr, N: tl.constexpr):
+    """Write A[row, k] of rows of size N where there is a row and up to column d."""
+    at = row.to(tl.int64)[:, None] * N + k[None, :]
     value = value.to(A.dtype.element_ty)
     tl.store(A + at, value, mask=there[:, None] & (k < d)[None, :])
 
@@ -98,9 +110,11 @@ def add_product(
 
 
 @triton.jit
-def load_scaled(A, row, there, k, d: tl.constexpr, scale, PRECISION: tl.constexpr):
-    """Return what `load_rows` returns, scaled where products are made of parts."""
-    a = load_rows(A, row, there, k, d)
+def load_scaled(
+    A, row, there, k, d: tl.constexpr, N: tl.constexpr, scale, PRECISION: tl.constexpr
+):
+    """Return what `load_part` returns, scaled where products are made of parts."""
+    a = load_part(A, row, there, k, d, N)
     if PRECISION == "fp16x3":
         a = a * scale
     return a
