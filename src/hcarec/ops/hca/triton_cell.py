@@ -1,11 +1,11 @@
 """The recurrence of the paper's cell on a GPU, as one torch operation with a backward pass.
 
-Rows are packed step after step, longest sequences first (see `packing`). One launch runs all steps:
-a program takes some sequences through time. Up to d = 128 the weights stay on chip
-(`triton_cell_kernels`); above, each step reads them from the cache (`triton_cell_streamed`). The
-forward pass keeps the gates; from them the backward pass makes the gradients of their inputs, and
-one more kernel those of the weights (`triton_cell_weights`). No kernel adds by atomics: the same
-input gives the same bits.
+Rows are packed step after step, longest sequences first (see `packing`). One launch runs all steps
+(`triton_cell_kernels`): a program takes some sequences through time, and the weights stay on chip;
+above d = 128 several programs share them. The forward pass keeps the gates; from them the backward
+pass makes the gradients of their inputs, and one more kernel those of the weights
+(`triton_cell_weights`). No kernel adds floating-point numbers by atomics: the same input gives the
+same bits.
 """
 
 from __future__ import annotations
@@ -20,32 +20,33 @@ from torch import Tensor
 
 from hcarec.errors import ConfigError
 from hcarec.ops.hca.triton_cell_kernels import backward_kernel, forward_kernel, split_weights
-from hcarec.ops.hca.triton_cell_streamed import backward_streamed, forward_streamed
 from hcarec.ops.hca.triton_cell_weights import weights_kernel
 
-ON_CHIP = 128
-"""The largest d whose weights stay on chip."""
-TILE = 64
-"""Dimensions that a streamed kernel takes at once."""
+LARGEST = 512
+"""The largest d that the kernels take."""
 
 
 class Launch(NamedTuple):
-    """How a kernel runs: sequences of a program, its warps, programs of a multiprocessor."""
+    """How a kernel runs."""
 
     sequences: int
+    """Sequences of a program."""
     warps: int
-    programs: int
+    programs: int = 1
+    """Programs on one multiprocessor, at most."""
+    members: int = 1
+    """Programs that share the weights."""
 
 
-def forward_launch(D: int, batch: float) -> Launch:
+def forward_launch(D: int, batch: float, exact: bool) -> Launch:
     """Choose for D padded dimensions and the mean number of sequences of a step."""
     if D <= 32:
-        return Launch(8, 2, 8)
-    if D <= 64:
-        return Launch(8, 4, 2) if batch <= 1056 else Launch(16, 4, 2)
-    if D <= ON_CHIP:
-        return Launch(8, 8, 1) if batch <= 1056 else Launch(16, 8, 1)
-    return Launch(16, 8, 1)
+        return Launch(8, 2, programs=8)
+    if D == 64:
+        return Launch(8, 4, programs=2) if batch <= 1056 else Launch(16, 4, programs=2)
+    if D == 128:
+        return Launch(8, 8) if batch <= 1056 else Launch(16, 8)
+    return Launch(16, 4, members=16 if exact and D == 512 else D // 64)
 
 
 backward_launch = forward_launch
@@ -62,6 +63,8 @@ def recurrence(g: Tensor, W: Tensor, starts: Tensor | np.ndarray) -> Tensor:
         raise ConfigError(f"the Triton kernels run on a CUDA device; the tensors are on {g.device}")
     if g.dtype not in (torch.float32, torch.bfloat16):
         raise ConfigError(f"the Triton kernels take float32 or bfloat16, not {g.dtype}")
+    if g.shape[2] > LARGEST:
+        raise ConfigError(f"the Triton kernels take d up to {LARGEST}, not {g.shape[2]}")
     starts = torch.as_tensor(starts).to(g.device, torch.int64)
     save = torch.is_grad_enabled() and (g.requires_grad or W.requires_grad)
     return _forward(g, W, starts, save)[0]
@@ -75,19 +78,11 @@ def _forward(g: Tensor, W: Tensor, starts: Tensor, save: bool) -> tuple[Tensor, 
     if not P:
         return h, gates, before
     g, exact = g.contiguous(), g.dtype == torch.float32
-    D = padded(d)
-    launch = forward_launch(D, P / steps)
-    programs = _programs(g, P, launch)
+    D = max(16, triton.next_power_of_2(d))
+    launch = forward_launch(D, P / steps, exact)
     parts, scales = _split(W, D, exact, transposed=False)
-    sizes = {"d": d, "D": D, "B": launch.sequences, "EXACT": exact, "SAVE": save}
     given = (g, parts, scales, starts, h, gates, before)
-    if d <= ON_CHIP:
-        forward_kernel[programs,](*given, steps, **sizes, num_warps=launch.warps)
-    else:
-        work = _work_space(parts, programs, launch.sequences)
-        forward_streamed[programs,](
-            *given, *work, steps, **sizes, J=TILE, K=TILE, num_warps=launch.warps
-        )
+    _run(forward_kernel, launch, given, P, steps, d=d, D=D, EXACT=exact, SAVE=save)
     return h, gates, before
 
 
@@ -109,19 +104,11 @@ def _backward(
     if not P:
         return d_g, torch.zeros_like(W)
     d_h, exact = d_h.contiguous(), h.dtype == torch.float32
-    D = padded(d)
-    launch = backward_launch(D, P / steps)
-    programs = _programs(h, P, launch)
+    D = max(16, triton.next_power_of_2(d))
+    launch = backward_launch(D, P / steps, exact)
     parts, scales = _split(W, D, exact, transposed=True)
-    sizes = {"d": d, "D": D, "B": launch.sequences, "EXACT": exact}
     given = (d_h, parts, scales, gates, h, starts, d_g)
-    if d <= ON_CHIP:
-        backward_kernel[programs,](*given, steps, **sizes, num_warps=launch.warps)
-    else:
-        work = _work_space(parts, programs, launch.sequences)
-        backward_streamed[programs,](
-            *given, *work, steps, **sizes, J=TILE, K=TILE, num_warps=launch.warps
-        )
+    _run(backward_kernel, launch, given, P, steps, d=d, D=D, EXACT=exact)
     return d_g, weight_gradients(d_g, gates, h, before).to(W.dtype)
 
 
@@ -166,9 +153,22 @@ def weight_gradients(d_g: Tensor, gates: Tensor, h: Tensor, before: Tensor) -> T
     return out.sum(0)
 
 
-def padded(d: int) -> int:
-    """Return the dimensions that kernels work on: a power of two, or a multiple of `TILE`."""
-    return max(16, triton.next_power_of_2(d)) if d <= ON_CHIP else triton.cdiv(d, TILE) * TILE
+def _run(
+    kernel: Any, launch: Launch, given: tuple[Tensor, ...], P: int, steps: int, **sizes: int
+) -> None:
+    """Start a kernel; how many sequences there are, only the device knows."""
+    device, (sequences, warps, programs, members) = given[0].device, launch
+    if device.type != "cuda":
+        members = 1  # Triton's interpreter runs programs one after another: none can wait
+    groups = max(1, programs * _multiprocessors(given[0]) // members)
+    groups = min(triton.cdiv(P, sequences), groups)
+    work = torch.empty(groups if members > 1 else 0, 3, sequences, sizes["D"], device=device)
+    counters = torch.zeros(groups if members > 1 else 0, dtype=torch.int32, device=device)
+    kernel[groups * members,](
+        *given, work, counters, steps, **sizes, B=sequences, MEMBERS=members,
+        num_warps=warps, num_stages=1,  # more would read `work` a step ahead
+        launch_cooperative_grid=members > 1,  # all members run at once, or none
+    )  # fmt: skip
 
 
 def _split(W: Tensor, D: int, exact: bool, transposed: bool) -> tuple[Tensor, Tensor]:
@@ -181,20 +181,8 @@ def _split(W: Tensor, D: int, exact: bool, transposed: bool) -> tuple[Tensor, Te
     parts = torch.empty(2 if exact else 1, 3, D, D, dtype=dtype, device=W.device)
     scales = torch.empty(3, D, dtype=torch.float32, device=W.device)
     row, column = (1, d) if transposed else (d, 1)
-    width = triton.next_power_of_2(D)
-    split_weights[3, D](W, parts, scales, row, column, d, D=D, WIDTH=width, EXACT=exact)
+    split_weights[3, D](W, parts, scales, row, column, d, D=D, EXACT=exact)
     return parts, scales
-
-
-def _work_space(parts: Tensor, programs: int, sequences: int) -> tuple[Tensor, Tensor]:
-    D = parts.shape[-1]
-    state = torch.empty(programs, sequences, D, dtype=torch.float32, device=parts.device)
-    return state, parts.new_empty(programs, 3, 2, sequences, D)
-
-
-def _programs(like: Tensor, P: int, launch: Launch) -> int:
-    """Return how many programs share the sequences; how many those are, only the device knows."""
-    return min(triton.cdiv(P, launch.sequences), launch.programs * _multiprocessors(like))
 
 
 def _product_type(x: Tensor) -> tl.dtype:

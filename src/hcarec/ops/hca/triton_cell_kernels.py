@@ -1,4 +1,4 @@
-"""Triton kernels of the recurrence whose weights stay on chip through a sequence (d up to 128).
+"""Triton kernels of the recurrence: a launch runs all steps, the weights stay on chip.
 
 Rows are packed step after step (see `packing`). A program takes B sequences of neighboring ranks
 through all their steps, forward or backward, then the next B. A tile is (D, B): dimensions down,
@@ -9,6 +9,11 @@ registers and changes at every step.
 A step has two products that wait for each other, as the reset gate acts before the matrix: W_z h
 and W_r h, then W_c (r h); backward W_c^T d_c, then W_r^T d_r. The inputs of the next step are
 loaded before them and arrive meanwhile.
+
+Weights too large for one program (d above 128) are shared by MEMBERS programs: each owns J of the D
+dimensions, of the weights the rows and of a tile the part (J, B). A product needs the whole right
+factor, so before it the members write their parts to `work` (groups, 3, B, D) in memory, wait for
+each other at a counter of their group, and read all parts.
 
 Products of float32 are exact to about 22 bits: each factor is a sum of two float16 parts, high and
 low, and three of the four products of parts are added in float32. A power of two keeps the parts in
@@ -63,51 +68,101 @@ def split(x, parts, EXACT: tl.constexpr):
 
 
 @triton.jit
-def product(high, low, x_high, x_low, EXACT: tl.constexpr):
-    """Return weights times tile, in float32: (D, D), (D, B) -> (D, B)."""
-    out = tl.dot(high, x_high)
+def product(high, low, row_scale, x, scale, inverse, parts, EXACT: tl.constexpr):
+    """Return weights times tile in float32: (J, D), (D, B) -> (J, B).
+
+    row_scale (J, 1) belongs to the parts of the weights; the tile is split after it is multiplied
+    by `scale`.
+    """
     if EXACT:
+        x_high, x_low = split(x * scale, parts, EXACT)
+        out = tl.dot(high, x_high)
         out = tl.dot(high, x_low, out)
         out = tl.dot(low, x_high, out)
-    return out
+        return out * (row_scale * inverse)
+    else:
+        x_high, x_low = split(x, parts, EXACT)
+        return tl.dot(high, x_high)
 
 
 @triton.jit
-def weights(parts, gate: tl.constexpr, D: tl.constexpr, EXACT: tl.constexpr):
-    """Load the parts of a gate's weights, each (D, D)."""
-    at = tl.arange(0, D)[:, None] * D + tl.arange(0, D)
-    high = tl.load(parts + gate * D * D + at)
+def weights(parts, scales, gate: tl.constexpr, j, D: tl.constexpr, EXACT: tl.constexpr):
+    """Load rows j of a gate's weights: their parts, each (J, D), and their scales (J, 1)."""
+    at = (gate * D + j[:, None]) * D + tl.arange(0, D)
+    high = tl.load(parts + at)
     if EXACT:
-        low = tl.load(parts + (3 + gate) * D * D + at)
+        low = tl.load(parts + 3 * D * D + at)
+        scale = tl.load(scales + gate * D + j)[:, None]
     else:
-        low = high
-    return high, low
+        low, scale = high, 1.0
+    return high, low, scale
+
+
+@triton.jit
+def publish(tile, to, j, D: tl.constexpr, B: tl.constexpr, MEMBERS: tl.constexpr):
+    """Write the own part (J, B) of a right factor for the other members."""
+    if MEMBERS > 1:
+        tl.store(to + tl.arange(0, B)[None, :] * D + j[:, None], tile)
+
+
+@triton.jit
+def meet(counter, met, MEMBERS: tl.constexpr):
+    """Wait until all members of the group have come here, and return how often they have."""
+    met += 1
+    if MEMBERS > 1:
+        tl.debug_barrier()
+        come = tl.atomic_add(counter, 1, sem="acq_rel") + 1
+        while come < met * MEMBERS:
+            come = tl.atomic_add(counter, 0, sem="acquire")
+        tl.debug_barrier()
+    return met
+
+
+@triton.jit
+def collect(tile, at, D: tl.constexpr, B: tl.constexpr, MEMBERS: tl.constexpr):
+    """Return all parts of a right factor, (D, B)."""
+    if MEMBERS > 1:  # volatile: other programs write it
+        k = tl.arange(0, D)[:, None]
+        return tl.load(at + tl.arange(0, B)[None, :] * D + k, volatile=True)
+    else:
+        return tile
+
+
+@triton.jit
+def gradient_scale(known, x, MEMBERS: tl.constexpr):
+    """Return the scales of a right factor x (D, B) of gradients, and their inverses, (1, B).
+
+    A single program takes them from the `known` size of what all its factors come from.
+    """
+    if MEMBERS > 1:
+        known = tl.max(tl.abs(x), 0)
+    scale, inverse = power_of_two(known, 3)
+    return scale[None, :], inverse[None, :]
 
 
 @triton.jit
 def split_weights(
-    W, parts, scales, stride_row, stride_column, d,
-    D: tl.constexpr, WIDTH: tl.constexpr, EXACT: tl.constexpr,
-):  # fmt: skip
+    W, parts, scales, stride_row, stride_column, d, D: tl.constexpr, EXACT: tl.constexpr
+):
     """Split a row of a gate's weights, padded with zeros.
 
     W (3, d, d) -> parts (2, 3, D, D), or (1, 3, D, D), and scales (3, D): what a product with the
     parts is multiplied by. The strides tell rows from columns: backward the weights are transposed.
     """
     gate, row = tl.program_id(0), tl.program_id(1)
-    k = tl.arange(0, WIDTH)
+    k = tl.arange(0, D)
     at = gate * d * d + row * stride_row + k * stride_column
     w = tl.load(W + at, mask=k < tl.where(row < d, d, 0), other=0).to(tl.float32)
     to = parts + (gate * D + row) * D + k
     if EXACT:
         scale, inverse = power_of_two(tl.max(tl.abs(w)), 14)
         high, low = split(w * scale, parts, EXACT)
-        tl.store(to, high, mask=k < D)
-        tl.store(to + 3 * D * D, low, mask=k < D)
+        tl.store(to, high)
+        tl.store(to + 3 * D * D, low)
         tl.store(scales + gate * D + row, inverse)
     else:
         high, low = split(w, parts, EXACT)
-        tl.store(to, high, mask=k < D)
+        tl.store(to, high)
 
 
 @triton.jit
@@ -147,8 +202,8 @@ def write(to, rows, there, k, d: tl.constexpr, stride: tl.constexpr, tile):
 
 @triton.jit
 def forward_kernel(
-    g, parts, scales, starts, h, gates, before, steps,
-    d: tl.constexpr, D: tl.constexpr, B: tl.constexpr,
+    g, parts, scales, starts, h, gates, before, work, counters, steps,
+    d: tl.constexpr, D: tl.constexpr, B: tl.constexpr, MEMBERS: tl.constexpr,
     EXACT: tl.constexpr, SAVE: tl.constexpr,
 ):  # fmt: skip
     """Run sequences forward: g (P, 3, d) -> h (P, d), gates (P, 3, d), before (P,).
@@ -156,54 +211,51 @@ def forward_kernel(
     `before` is the row of the state before each row, -1 at the first step. Without SAVE neither
     it nor the gates are written: only the backward pass reads them.
     """
-    k = tl.arange(0, D)
-    z_high, z_low = weights(parts, 0, D, EXACT)
-    r_high, r_low = weights(parts, 1, D, EXACT)
-    c_high, c_low = weights(parts, 2, D, EXACT)
-    if EXACT:
-        z_scale = tl.load(scales + k)[:, None] / STATE_SCALE
-        r_scale = tl.load(scales + D + k)[:, None] / STATE_SCALE
-        c_scale = tl.load(scales + 2 * D + k)[:, None] / STATE_SCALE
-    batch = tl.load(starts + 1) - tl.load(starts)
-    for first in range(tl.program_id(0) * B, batch, tl.num_programs(0) * B):
+    J: tl.constexpr = D // MEMBERS
+    group, member = tl.program_id(0) // MEMBERS, tl.program_id(0) % MEMBERS
+    groups = tl.num_programs(0) // MEMBERS
+    j = member * J + tl.arange(0, J)
+    work += group * 3 * B * D
+    z_high, z_low, z_scale = weights(parts, scales, 0, j, D, EXACT)
+    r_high, r_low, r_scale = weights(parts, scales, 1, j, D, EXACT)
+    c_high, c_low, c_scale = weights(parts, scales, 2, j, D, EXACT)
+    batch, met = tl.load(starts + 1) - tl.load(starts), 0
+    for first in range(group * B, batch, groups * B):
         ranks = first + tl.arange(0, B)
         own = steps_of(starts, steps, first)
         rows, there = rows_of(starts, 0, True, ranks)
         earlier = tl.full((B,), -1, tl.int64)
         next_rows, next_there = rows_of(starts, 1, own > 1, ranks)
-        in_z = read(g, rows, there, k, d, 3 * d)
-        in_r = read(g + d, rows, there, k, d, 3 * d)
-        in_c = read(g + 2 * d, rows, there, k, d, 3 * d)
-        state = tl.zeros((D, B), tl.float32)
+        in_z = read(g, rows, there, j, d, 3 * d)
+        in_r = read(g + d, rows, there, j, d, 3 * d)
+        in_c = read(g + 2 * d, rows, there, j, d, 3 * d)
+        state = tl.zeros((J, B), tl.float32)
         for t in range(own):
-            next_z = read(g, next_rows, next_there, k, d, 3 * d)
-            next_r = read(g + d, next_rows, next_there, k, d, 3 * d)
-            next_c = read(g + 2 * d, next_rows, next_there, k, d, 3 * d)
+            next_z = read(g, next_rows, next_there, j, d, 3 * d)
+            next_r = read(g + d, next_rows, next_there, j, d, 3 * d)
+            next_c = read(g + 2 * d, next_rows, next_there, j, d, 3 * d)
             then_rows, then_there = rows_of(starts, t + 2, t + 2 < own, ranks)
-            if EXACT:
-                x_high, x_low = split(state * STATE_SCALE, parts, EXACT)
-                z = in_z + product(z_high, z_low, x_high, x_low, EXACT) * z_scale
-                r = in_r + product(r_high, r_low, x_high, x_low, EXACT) * r_scale
-            else:
-                x_high, x_low = split(state, parts, EXACT)
-                z = in_z + product(z_high, z_low, x_high, x_low, EXACT)
-                r = in_r + product(r_high, r_low, x_high, x_low, EXACT)
+            publish(state, work, j, D, B, MEMBERS)
+            met = meet(counters + group, met, MEMBERS)
+            x = collect(state, work, D, B, MEMBERS)
+            up, down = STATE_SCALE, 1 / STATE_SCALE
+            z = in_z + product(z_high, z_low, z_scale, x, up, down, parts, EXACT)
+            r = in_r + product(r_high, r_low, r_scale, x, up, down, parts, EXACT)
             r = sigmoid(r)
-            if EXACT:
-                x_high, x_low = split(r * state * STATE_SCALE, parts, EXACT)
-                c = in_c + product(c_high, c_low, x_high, x_low, EXACT) * c_scale
-            else:
-                x_high, x_low = split(r * state, parts, EXACT)
-                c = in_c + product(c_high, c_low, x_high, x_low, EXACT)
+            reset = r * state
+            publish(reset, work + B * D, j, D, B, MEMBERS)
+            met = meet(counters + group, met, MEMBERS)
+            x = collect(reset, work + B * D, D, B, MEMBERS)
+            c = in_c + product(c_high, c_low, c_scale, x, up, down, parts, EXACT)
             z = sigmoid(z)
             c = tanh(c)
             state += z * (c - state)
-            write(h, rows, there, k, d, d, state)
+            write(h, rows, there, j, d, d, state)
             if SAVE:
-                write(gates, rows, there, k, d, 3 * d, z)
-                write(gates + d, rows, there, k, d, 3 * d, r)
-                write(gates + 2 * d, rows, there, k, d, 3 * d, c)
-                tl.store(before + rows, earlier, mask=there)
+                write(gates, rows, there, j, d, 3 * d, z)
+                write(gates + d, rows, there, j, d, 3 * d, r)
+                write(gates + 2 * d, rows, there, j, d, 3 * d, c)
+                tl.store(before + rows, earlier, mask=there)  # by each member, all the same
             earlier, rows, there = rows, next_rows, next_there
             next_rows, next_there = then_rows, then_there
             in_z, in_r, in_c = next_z, next_r, next_c
@@ -211,64 +263,63 @@ def forward_kernel(
 
 @triton.jit
 def backward_kernel(
-    d_h, parts, scales, gates, h, starts, d_g, steps,
-    d: tl.constexpr, D: tl.constexpr, B: tl.constexpr, EXACT: tl.constexpr,
+    d_h, parts, scales, gates, h, starts, d_g, work, counters, steps,
+    d: tl.constexpr, D: tl.constexpr, B: tl.constexpr, MEMBERS: tl.constexpr,
+    EXACT: tl.constexpr,
 ):  # fmt: skip
     """Run sequences backward: d_h (P, d), the gradients of the states -> d_g (P, 3, d).
 
     The parts are those of the transposed weights.
     """
-    k = tl.arange(0, D)
-    z_high, z_low = weights(parts, 0, D, EXACT)
-    r_high, r_low = weights(parts, 1, D, EXACT)
-    c_high, c_low = weights(parts, 2, D, EXACT)
-    if EXACT:
-        z_scale = tl.load(scales + k)[:, None]
-        r_scale = tl.load(scales + D + k)[:, None]
-        c_scale = tl.load(scales + 2 * D + k)[:, None]
-    batch = tl.load(starts + 1) - tl.load(starts)
-    for first in range(tl.program_id(0) * B, batch, tl.num_programs(0) * B):
+    J: tl.constexpr = D // MEMBERS
+    group, member = tl.program_id(0) // MEMBERS, tl.program_id(0) % MEMBERS
+    groups = tl.num_programs(0) // MEMBERS
+    j = member * J + tl.arange(0, J)
+    work_z = work + group * 3 * B * D
+    work_r, work_c = work_z + B * D, work_z + 2 * B * D
+    z_high, z_low, z_scale = weights(parts, scales, 0, j, D, EXACT)
+    r_high, r_low, r_scale = weights(parts, scales, 1, j, D, EXACT)
+    c_high, c_low, c_scale = weights(parts, scales, 2, j, D, EXACT)
+    batch, met = tl.load(starts + 1) - tl.load(starts), 0
+    for first in range(group * B, batch, groups * B):
         ranks = first + tl.arange(0, B)
         own = steps_of(starts, steps, first)
         rows, there = rows_of(starts, own - 1, True, ranks)
         next_rows, next_there = rows_of(starts, own - 2, own > 1, ranks)
-        z = read(gates, rows, there, k, d, 3 * d)
-        r = read(gates + d, rows, there, k, d, 3 * d)
-        c = read(gates + 2 * d, rows, there, k, d, 3 * d)
-        state = read(h, next_rows, next_there, k, d, d)
-        d_state = read(d_h, rows, there, k, d, d)
+        z = read(gates, rows, there, j, d, 3 * d)
+        r = read(gates + d, rows, there, j, d, 3 * d)
+        c = read(gates + 2 * d, rows, there, j, d, 3 * d)
+        state = read(h, next_rows, next_there, j, d, d)
+        d_state = read(d_h, rows, there, j, d, d)
         for back in range(own):
             t = own - 1 - back
             then_rows, then_there = rows_of(starts, t - 2, t > 1, ranks)
-            next_z = read(gates, next_rows, next_there, k, d, 3 * d)
-            next_r = read(gates + d, next_rows, next_there, k, d, 3 * d)
-            next_c = read(gates + 2 * d, next_rows, next_there, k, d, 3 * d)
-            next_state = read(h, then_rows, then_there, k, d, d)
-            next_d = read(d_h, next_rows, next_there, k, d, d)
+            next_z = read(gates, next_rows, next_there, j, d, 3 * d)
+            next_r = read(gates + d, next_rows, next_there, j, d, 3 * d)
+            next_c = read(gates + 2 * d, next_rows, next_there, j, d, 3 * d)
+            next_state = read(h, then_rows, then_there, j, d, d)
+            next_d = read(d_h, next_rows, next_there, j, d, d)
+            known = tl.max(tl.abs(d_state), 0)
             d_c = d_state * z * (1 - c * c)
             d_z = d_state * (c - state) * z * (1 - z)
-            if EXACT:
-                scale, inverse = power_of_two(tl.max(tl.abs(d_state), 0), 3)
-                scale, inverse = scale[None, :], inverse[None, :]
-                x_high, x_low = split(d_c * scale, parts, EXACT)
-                d_rh = product(c_high, c_low, x_high, x_low, EXACT) * (c_scale * inverse)
-                x_high, x_low = split(d_z * scale, parts, EXACT)
-                d_before = product(z_high, z_low, x_high, x_low, EXACT) * (z_scale * inverse)
-            else:
-                x_high, x_low = split(d_c, parts, EXACT)
-                d_rh = product(c_high, c_low, x_high, x_low, EXACT)
-                x_high, x_low = split(d_z, parts, EXACT)
-                d_before = product(z_high, z_low, x_high, x_low, EXACT)
+            publish(d_c, work_c, j, D, B, MEMBERS)
+            publish(d_z, work_z, j, D, B, MEMBERS)
+            met = meet(counters + group, met, MEMBERS)
+            x = collect(d_c, work_c, D, B, MEMBERS)
+            up, down = gradient_scale(known, x, MEMBERS)
+            d_rh = product(c_high, c_low, c_scale, x, up, down, parts, EXACT)
+            x = collect(d_z, work_z, D, B, MEMBERS)
+            up, down = gradient_scale(known, x, MEMBERS)
+            d_before = product(z_high, z_low, z_scale, x, up, down, parts, EXACT)
             d_r = d_rh * state * r * (1 - r)
-            if EXACT:
-                x_high, x_low = split(d_r * scale, parts, EXACT)
-                d_before += product(r_high, r_low, x_high, x_low, EXACT) * (r_scale * inverse)
-            else:
-                x_high, x_low = split(d_r, parts, EXACT)
-                d_before += product(r_high, r_low, x_high, x_low, EXACT)
-            write(d_g, rows, there, k, d, 3 * d, d_z)
-            write(d_g + d, rows, there, k, d, 3 * d, d_r)
-            write(d_g + 2 * d, rows, there, k, d, 3 * d, d_c)
+            publish(d_r, work_r, j, D, B, MEMBERS)
+            met = meet(counters + group, met, MEMBERS)
+            x = collect(d_r, work_r, D, B, MEMBERS)
+            up, down = gradient_scale(known, x, MEMBERS)
+            d_before += product(r_high, r_low, r_scale, x, up, down, parts, EXACT)
+            write(d_g, rows, there, j, d, 3 * d, d_z)
+            write(d_g + d, rows, there, j, d, 3 * d, d_r)
+            write(d_g + 2 * d, rows, there, j, d, 3 * d, d_c)
             d_state = next_d + d_before + d_state * (1 - z) + d_rh * r
             z, r, c, state = next_z, next_r, next_c, next_state
             rows, there, next_rows, next_there = next_rows, next_there, then_rows, then_there
