@@ -13,7 +13,7 @@ import hcarec
 
 SOURCE = Path(hcarec.__file__).parent
 LAYERS = [
-    ("errors", "extras", "atomic", "hardware"),
+    ("errors", "extras", "atomic", "hardware", "devices"),
     ("compiled_cache", "config", "ids", "settings"),
     ("sequences", "tables", "ties", "metrics"),
     ("ops", "data"),

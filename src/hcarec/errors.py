@@ -6,6 +6,7 @@
     ├── DataError       a prepared data set that is missing, damaged or newer than this version
     ├── DownloadError   a known data set that could not be fetched or verified
     ├── ModelError      a model folder or model state that cannot be used
+    ├── DeviceError     a GPU that failed, or a device without enough memory
     ├── ProtocolError   results that must not be compared
     ├── StoreError      a store of the live service that cannot do what was asked (hcarec.serve.stores.errors)
     │   ├── StoreBusy         another process owns it
@@ -45,6 +46,10 @@ class DownloadError(HcarecError):
 
 class ModelError(HcarecError):
     """A model folder or model state that cannot be used."""
+
+
+class DeviceError(HcarecError):
+    """A GPU that failed, or a device that has too little memory."""
 
 
 class ProtocolError(HcarecError):

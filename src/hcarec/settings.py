@@ -242,8 +242,8 @@ class MinibatchSettings(TrainerSettings):
     """Greatest norm of a step's gradient; 0 leaves it as it is."""
     ema: float = number(0.999, 0.0, 1.0)
     """Weight of the past in the averaged parameters, which are those that are evaluated and kept; 0 keeps the last ones."""
-    precision: str = choice("float32", ("float32", "bfloat16"))
-    """Arithmetic of matrix products; bfloat16 is for GPUs."""
+    precision: str = choice("float32", ("float32", "tf32", "bfloat16"))
+    """Arithmetic of matrix products; tf32 and bfloat16 are for GPUs."""
 
     @property
     def depends_on_epochs(self) -> bool:

@@ -18,7 +18,7 @@ import pytest
 
 import hcarec
 from hcarec import Sequences, synthetic
-from hcarec.errors import ConfigError, ModelError
+from hcarec.errors import ConfigError, DeviceError, ModelError
 from hcarec.settings import MinibatchSettings
 from hcarec.training import train
 from hcarec.training.minibatch import WHOLE_CATALOG, Minibatch, rate
@@ -225,6 +225,29 @@ def test_a_device_that_is_missing(data: Sequences) -> None:
         train(data, model="gru", device="cuda")
 
 
+def test_the_plan_says_what_computes(data: Sequences) -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    notes: list[str] = []
+
+    class Listen(hcarec.training.Callback):
+        def planned(self, planned: Any, config: Any, resumed_at: int | None) -> None:
+            notes.extend(planned.notes)
+
+    for settings in ({"trainer": "minibatch"}, {"trainer": "minibatch", "loss": "bce"}, {}):
+        train(data, model="gru", epochs=1, compare=False, callback=Listen(), **settings)
+    torch_cpu = f"computing on the CPU (torch {torch.__version__}), recurrence by numba"
+    assert notes == [f"{torch_cpu}, loss by numba", torch_cpu, "computing on the CPU"]
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bfloat16"])
+def test_a_precision_that_the_device_lacks(precision: str, data: Sequences) -> None:
+    with pytest.raises(ConfigError, match=f"precision is {precision}, which is for GPUs"):
+        train(data, model="gru", trainer="minibatch", device="cpu", precision=precision)
+
+
 def test_a_loss_that_diverges_keeps_the_last_good_model(
     data: Sequences, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,6 +265,90 @@ def test_a_loss_that_diverges_keeps_the_last_good_model(
         train(data, tmp_path / "m", model="gru", epochs=5, **QUICK)
     kept = hcarec.load(tmp_path / "m")
     assert kept.about["finished"] is False and np.isfinite(kept.theta["X"]).all()
+
+
+def out_of_memory() -> Exception:
+    import torch
+
+    return torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nSee the docs")
+
+
+def unplugged() -> Exception:
+    return RuntimeError("CUDA error: unspecified launch failure\nCUDA kernel errors might be ..")
+
+
+def crowded() -> Exception:
+    return RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate ..")
+
+
+FAILURES = [
+    (out_of_memory, "the GPU has no memory left in epoch 3: give a smaller batch_size"),
+    (unplugged, r"the GPU failed in epoch 3 \(CUDA error: unspecified launch failure\): once it"),
+    (
+        lambda: RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+        "the machine has no memory",
+    ),
+    (MemoryError, "the machine has no memory left in epoch 3"),
+]
+
+
+@pytest.mark.parametrize(("failure", "says"), FAILURES)
+def test_a_device_that_fails_keeps_the_last_good_state(
+    failure: Callable[[], Exception],
+    says: str,
+    data: Sequences,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options = {**QUICK, "model": "gru", "epochs": 5, "checkpoint_seconds": 0, "patience": 0}
+    plain, broken = Minibatch._learn, True
+
+    def learn(self: Minibatch, batch: Any, total: int) -> Any:
+        if broken and self.progress.epoch == 3:
+            raise failure()
+        return plain(self, batch, total)
+
+    monkeypatch.setattr(Minibatch, "_learn", learn)
+    with pytest.raises(
+        DeviceError, match=rf"{says}.*--resume; the model of epoch [12] is kept"
+    ) as told:
+        train(data, tmp_path / "m", **options)
+    assert "\n" not in str(told.value)
+    kept = hcarec.load(tmp_path / "m")
+    assert kept.about["finished"] is False and kept.about["metrics"]["ndcg@10"] > 0
+    broken = False
+    train(data, tmp_path / "m", resume=True, **options)
+    train(data, tmp_path / "whole", **options)
+    bits = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("m", "whole")]
+    assert bits[0] == bits[1]
+
+
+def test_a_device_that_fails_at_once(
+    data: Sequences, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise out_of_memory()
+
+    monkeypatch.setattr(Minibatch, "_learn", fail)
+    with pytest.raises(DeviceError, match=r"no memory left in epoch 1: .*; nothing was written$"):
+        train(data, tmp_path / "m", model="gru", epochs=2, **QUICK)
+    assert not (tmp_path / "m").exists()
+    monkeypatch.undo()
+    train(data, tmp_path / "m", model="gru", epochs=2, **QUICK)
+    monkeypatch.setattr(Minibatch, "restore", fail)  # the card, not the checkpoint
+    with pytest.raises(DeviceError, match="no memory left while the checkpoint was read"):
+        train(data, tmp_path / "m", model="gru", epochs=3, resume=True, **QUICK)
+
+
+def test_a_mistake_of_ours_is_not_a_failure_of_a_device(
+    data: Sequences, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("Expected all tensors to be on the same device, cuda:0 and cpu")
+
+    monkeypatch.setattr(Minibatch, "_learn", fail)
+    with pytest.raises(RuntimeError, match="on the same device"):
+        train(data, model="gru", epochs=1, **QUICK)
 
 
 def test_a_damaged_checkpoint_is_refused_in_one_line(data: Sequences, tmp_path: Path) -> None:

@@ -93,6 +93,10 @@ class Model(ABC):
         """Return what torch trains by mini-batches on so many threads, see `hcarec.ops.hca.torch.HCANetwork`."""
         raise ConfigError(f"{self.config.title} is not trained by mini-batches")
 
+    def backends(self, device: str) -> dict[str, str]:
+        """Name what torch computes parts of the network by on a device, where that is not torch alone in any case."""
+        return {}
+
     def warm_training(self) -> None:  # noqa: B027 - most models have nothing to do
         """Compile what `train_users` needs, or load it compiled."""
 

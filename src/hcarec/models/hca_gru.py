@@ -161,6 +161,12 @@ class HCAGRU(Model):
 
         return HCANetwork(self.network, self.theta, threads)
 
+    def backends(self, device: str) -> dict[str, str]:
+        """Say by what the recurrence is computed when torch trains it."""
+        from hcarec.ops.hca.recurrence import default_backend
+
+        return {"recurrence": default_backend(device)}
+
     def parameters_changed(self) -> None:
         super().parameters_changed()
         self._engine = None

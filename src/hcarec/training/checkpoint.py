@@ -84,6 +84,11 @@ def write(model_folder: Path, state: Checkpoint) -> None:
             path.unlink()
 
 
+def exists(model_folder: Path) -> bool:
+    """Say whether a model folder has a checkpoint."""
+    return (model_folder / CHECKPOINT / NAME).exists()
+
+
 def read(model_folder: Path) -> Checkpoint | None:
     """Read the checkpoint of a model folder, if there is one; a damaged one is refused."""
     folder = model_folder / CHECKPOINT

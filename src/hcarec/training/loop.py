@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from hcarec import artefact, topk
+from hcarec import artefact, devices, topk
 from hcarec import protocol as protocols
 from hcarec.data.split import Part, Split, split
-from hcarec.errors import ConfigError, ModelError
+from hcarec.errors import ConfigError, DeviceError, ModelError
 from hcarec.evaluation import evaluate_part, finite
 from hcarec.models import Model
 from hcarec.sequences import Sequences
@@ -133,47 +133,62 @@ class Loop:
             "counting" if not self.model.config.trains else "drawing parameters"
         ):
             self.model.initialize(items, offsets, self.run.seed, self.run.threads)
-        finished = True
-        if self.model.config.trains:
-            trainer = trainer_of(self.model)(self.model, self.train_part, self.run)
-            if state.trainer is not None:
-                assert self.out is not None
-                judged = self.judged is not None
-                resuming.restore(self.out, trainer, state, self.metric if judged else None)
-            finished = self._learn(trainer, state)
+        finished = self._train(state) if self.model.config.trains else True
         return self._finish(state, finished, planned if compare else None)
 
     def _settle(self) -> tuple[str, ...]:
         """Decide on device and whatever else is left to the data; return that in words."""
         if not self.model.config.trains:
             return ()
-        device = trainer_of(self.model).choose_device(self.run.device)
-        self.run = replace(self.run, device=device)
+        kind = trainer_of(self.model)
+        self.run = replace(self.run, device=kind.choose_device(self.run.device))
         note = settle(self.model)
-        return (f"computing on {device}", *([note] if note else []))
+        return (kind.describe_device(self.run.device, self.model), *([note] if note else []))
+
+    def _train(self, state: Checkpoint) -> bool:
+        """Train until the end or Ctrl-C; return whether the end was reached.
+
+        Where the loss diverges or a device fails, the last good state is kept.
+        """
+        kind = trainer_of(self.model)
+        try:
+            with devices.failures(lambda: f"in epoch {max(1, state.epoch)}", kind.smaller):
+                trainer = kind(self.model, self.train_part, self.run)
+                if state.trainer is not None:
+                    assert self.out is not None
+                    judged = self.judged is not None
+                    resuming.restore(self.out, trainer, state, self.metric if judged else None)
+                return self._learn(trainer, state)
+        except Diverged as error:
+            text = str(error)
+            if error.user is not None:
+                text = text.replace(
+                    f"user {error.user}", f"user '{self.data.user_ids.text(error.user)}'"
+                )
+            raise ModelError(f"{text}; {self._keep(state)}") from None
+        except DeviceError as error:
+            self.run = replace(self.run, device="cpu")  # what is left is done where it is safe
+            raise DeviceError(f"{error}; {self._keep(state)}") from None
+
+    def _keep(self, state: Checkpoint) -> str:
+        """Write the model of the best epoch so far, where there is one; say what is kept."""
+        self._finish(state, False, None)
+        if state.chosen is not None:
+            return f"the model of epoch {state.chosen} is kept"
+        if self.out is not None and checkpoint.exists(self.out):
+            return "the last checkpoint is kept"
+        return "nothing was written"
 
     def _learn(self, trainer: Trainer, state: Checkpoint) -> bool:
-        """Train until the end, Ctrl-C or a diverging loss; return whether the end was reached."""
+        """Get ready and train; return whether the end was reached."""
         with self.callback.busy(
             "getting the compiled code ready (the first time this takes half a minute)"
         ):
             trainer.warm()
             if self.parts.evaluated.any():
                 topk.warm()
-        try:
-            with stop_flag() as stop:
-                return self._epochs(trainer, state, stop)
-        except Diverged as error:
-            kept = "nothing was written"
-            if state.chosen is not None:
-                kept = f"the model of epoch {state.chosen} is kept"
-            self._finish(state, False, None)
-            text = str(error)
-            if error.user is not None:
-                text = text.replace(
-                    f"user {error.user}", f"user '{self.data.user_ids.text(error.user)}'"
-                )
-            raise ModelError(f"{text}; {kept}") from None
+        with stop_flag() as stop:
+            return self._epochs(trainer, state, stop)
 
     def _epochs(self, trainer: Trainer, state: Checkpoint, stop: threading.Event) -> bool:
         """Train epoch by epoch; return whether the end was reached."""

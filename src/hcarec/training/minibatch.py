@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from hcarec import hardware
+from hcarec import devices, hardware
 from hcarec.data.split import Part
 from hcarec.errors import ConfigError
 from hcarec.hardware import Cost
 from hcarec.models import Model
 from hcarec.ops.hca.shards import one_torch_thread
+from hcarec.ops.loss.torch import default_backend
 from hcarec.ops.parameters import Theta
+from hcarec.ops.transfer import to_device
 from hcarec.settings import MinibatchSettings, RunSettings, TrainerSettings
 from hcarec.training.batches import Batch, Batches
 from hcarec.training.objective import Objective
@@ -48,12 +52,18 @@ class Minibatch(Trainer):
     """
 
     name = "minibatch"
+    smaller = "a smaller batch_size or length (--set batch_size=..)"
 
     def __init__(self, model: Model, part: Part, run: RunSettings) -> None:
         super().__init__(model, part, run)
         assert isinstance(model.config.training, MinibatchSettings)
         self.settings: MinibatchSettings = model.config.training
         self.device = torch.device(run.device)
+        if self.settings.precision != "float32" and self.device.type == "cpu":
+            raise ConfigError(
+                f"precision is {self.settings.precision}, which is for GPUs, and this run computes"
+                " on the CPU: leave it out, or give --device cuda"
+            )
         threads = run.threads or hardware.cores()
         self.network = model.differentiable(threads).to(self.device)
         self.named: dict[str, Tensor] = self.network.named()
@@ -89,16 +99,16 @@ class Minibatch(Trainer):
         while not self.progress.complete:
             now, loss, targets = self.progress, torch.zeros((), device=self.device), 0
             last = min(now.position + REPORT, len(batches))
-            with one_torch_thread():  # the network has threads of its own
+            with one_torch_thread(), self._precision():  # the network has threads of its own
                 for place in range(now.position, last):
                     batch = batches[place]
                     loss += self._learn(batch, one.epochs * len(batches)) * len(batch.targets)
                     targets += len(batch.targets)
-            mean = float(loss) / max(targets, 1)
-            if not mean <= BOUND:
+            total = float(loss)  # only here is a GPU waited for
+            if not total <= BOUND * max(targets, 1):
                 raise Diverged(number, f"batch {last} of {len(batches)}", ADVICE)
             self.progress = now._replace(
-                position=last, targets=now.targets + targets, loss=now.loss + float(loss)
+                position=last, targets=now.targets + targets, loss=now.loss + total
             )
             yield self.progress
 
@@ -113,13 +123,17 @@ class Minibatch(Trainer):
         torch.manual_seed((self.run.seed * 0x9E3779B97F4A7C15 + self.step) % 2**63)
         for group in self.optimizer.param_groups:
             group["lr"] = self.settings.learning_rate * rate(self.settings, self.step, total)
-        items, lengths, rows, steps, targets = (
-            torch.from_numpy(array).to(self.device) for array in batch
+        items, rows, steps, targets = (
+            to_device(array, self.device)
+            for array in (batch.items, batch.rows, batch.steps, batch.targets)
         )
+        lengths = torch.from_numpy(batch.lengths)  # what depends on them is laid out on the host
         with torch.autocast(
             self.device.type, torch.bfloat16, enabled=self.settings.precision == "bfloat16"
         ):
-            outputs = self.network(items, lengths)[rows, steps]
+            # No position is trained on twice, so no two of them add to the gradient of one row.
+            outputs = self.network(items, lengths).flatten(0, 1)
+            outputs = outputs.index_select(0, rows * items.shape[1] + steps)
             corrections = self.network.corrections(items, lengths, rows, steps, outputs)
             loss = self.objective(
                 self.network.queries(outputs), self.network.item_vectors(), targets, corrections
@@ -133,13 +147,25 @@ class Minibatch(Trainer):
         self._average()
         return loss.detach()
 
-    @torch.no_grad()
+    @contextmanager
+    def _precision(self) -> Iterator[None]:
+        """Let products of float32 be computed as the settings say, and set back what was before."""
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision(
+            "high" if self.settings.precision == "tf32" else "highest"
+        )
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(before)
+
     def _average(self) -> None:
         """Move the averaged parameters; early on, while they change most, they forget sooner."""
         if self.averages:
             keep = min(self.settings.ema, (1 + self.step) / (10 + self.step))
-            for name, average in self.averages.items():
-                average.lerp_(self.named[name], 1 - keep)
+            now = [self.named[name] for name in self.averages]
+            move = get_ema_multi_avg_fn(keep)  # type: ignore[no-untyped-call]
+            move(list(self.averages.values()), now, self.step)
 
     # -- state -----------------------------------------------------------------------------------
 
@@ -175,7 +201,8 @@ class Minibatch(Trainer):
             _take(name, target, state.tensors[name])
         for name, value in self.named.items() if step else ():
             moments = {moment: targets[f"optimizer.{name}.{moment}"] for moment in MOMENTS}
-            self.optimizer.state[value] = {"step": torch.tensor(float(step)), **moments}
+            count = torch.tensor(float(step), device=self.device)
+            self.optimizer.state[value] = {"step": count, **moments}
         self.progress, self.step = progress, step
 
     def _targets(self, begun: bool) -> dict[str, Tensor]:
@@ -204,13 +231,16 @@ class Minibatch(Trainer):
 
     @classmethod
     def choose_device(cls, asked: str) -> str:
-        found = "cuda" if torch.cuda.is_available() else "cpu"
-        if asked == "cuda" and found != "cuda":
-            raise ConfigError(
-                "device is cuda, but torch finds no GPU here:"
-                " leave --device out, or install a torch build for CUDA"
-            )
-        return found if asked == "auto" else asked
+        return devices.choose(asked)
+
+    @classmethod
+    def describe_device(cls, device: str, model: Model) -> str:
+        assert isinstance(model.config.training, MinibatchSettings)
+        backends = model.backends(device)
+        if model.config.training.loss in ("auto", "cross-entropy"):
+            backends |= {"loss": default_backend(device)}
+        listed = "".join(f", {what} by {name}" for what, name in backends.items())
+        return f"computing on {devices.describe(device)}{listed}"
 
     @classmethod
     def cost(cls, model: Model, part: Part, n_items: int) -> Cost:

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from hcarec import artefact
+from hcarec import artefact, devices
 from hcarec import protocol as protocols
 from hcarec.errors import ConfigError, ModelError, ProtocolError
 from hcarec.evaluation import finite
@@ -66,7 +66,8 @@ def restore(out: Path, trainer: Trainer, state: Checkpoint, metric: str | None) 
     try:
         if state.best_theta is not None:
             check_parameters(trainer.model, state.best_theta)
-        trainer.restore(state.trainer)
+        with devices.failures(lambda: "while the checkpoint was read", trainer.smaller):
+            trainer.restore(state.trainer)
         now = trainer.progress
         if now.epoch != state.epoch or len(state.log) != now.epoch - (not now.complete):
             raise ValueError(f"epoch {state.epoch} is not where the trainer stands")

@@ -93,6 +93,8 @@ class Trainer(ABC):
     """
 
     name: ClassVar[str]
+    smaller: ClassVar[str] = "a smaller d (--set d=..)"
+    """What needs less memory, in words."""
 
     def __init__(self, model: Model, part: Part, run: RunSettings) -> None:
         self.model, self.part, self.run = model, part, run
@@ -113,6 +115,11 @@ class Trainer(ABC):
                 " leave --device out"
             )
         return "cpu"
+
+    @classmethod
+    def describe_device(cls, device: str, model: Model) -> str:
+        """Say what a run computes on, and by which back-ends where there are several."""
+        return "computing on the CPU"
 
     @classmethod
     @abstractmethod

@@ -45,7 +45,7 @@ def _layer(own: Tensors, network: Network, x: Tensor, packing: Packing, keys: Ke
     g = torch.addmm(own["b"].reshape(-1), x, own["U"].reshape(3 * d, d).t())
     if network.w_x > 1:
         x_c = _attend(own, network, "x", x, packing)
-        g = g.addmm_(x_c, own["V"].reshape(3 * d, d).t())
+        g = torch.addmm(g, x_c, own["V"].reshape(3 * d, d).t())
     h = recur(g.view(-1, 3, d), own["W"], packing.starts)
     h_o = _fuse(own, network, h, _attend(own, network, "h", h, packing)) if network.w_h > 1 else h
     return _block(own, network, x, h_o, keys) if network.blocks else h_o
@@ -71,7 +71,7 @@ def _fuse(own: Tensors, network: Network, h: Tensor, h_c: Tensor) -> Tensor:
     """Return the overall interest of hidden and contextual hidden states, (P, d) -> (P, d)."""
     if network.fusion == "residual":
         return torch.addmm(h, h_c, own["F"].t())
-    return (h @ own["E"].t()).addmm_(h_c, own["F"].t()).tanh_()
+    return torch.addmm(h @ own["E"].t(), h_c, own["F"].t()).tanh_()
 
 
 def _block(own: Tensors, network: Network, x: Tensor, h_o: Tensor, keys: Keys) -> Tensor:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
+
+from hcarec.ops.transfer import to_device
 
 
 @dataclass(frozen=True)
@@ -44,4 +45,4 @@ def pack(lengths: np.ndarray, rows: np.ndarray, T: int, w: int, device: Any = "c
     for lag in range(w):
         known = starts[lag] if lag <= steps else len(step)
         before[known:, lag] = starts[step[known:] - lag] + rank[known:]
-    return Packing(starts, *(torch.from_numpy(part).to(device) for part in (places, before)))
+    return Packing(starts, *(to_device(part, device) for part in (places, before)))

@@ -25,7 +25,7 @@ def recur(g: Tensor, W: Tensor, starts: np.ndarray) -> Tensor:
 
     g (P, 3, d) the inputs of the gates z, r and c, W (3, d, d), starts (steps + 1,) -> (P, d).
     """
-    if g.device.type != "cpu":
+    if default_backend(g.device.type) == "torch":
         return TorchRecurrence.apply(g, W, starts)
     d = g.shape[2]
     if d % 8 == 0:
@@ -33,6 +33,11 @@ def recur(g: Tensor, W: Tensor, starts: np.ndarray) -> Tensor:
     more = -d % 8  # kernels work on whole vectors; the padding stays zero by itself
     h = KernelRecurrence.apply(pad(g, (0, more)), pad(W, (0, more, 0, more)), starts)
     return h[:, :d]
+
+
+def default_backend(device: str) -> str:
+    """Return what computes the recurrence on a device ("cpu" or "cuda")."""
+    return "numba" if device == "cpu" else "torch"
 
 
 class KernelRecurrence(Function):
@@ -75,12 +80,15 @@ class KernelRecurrence(Function):
 
 
 class TorchRecurrence(Function):
-    """The recurrence by plain torch operations; six a step forward, eight a step backward."""
+    """The recurrence by plain torch operations; six a step forward, eight a step backward.
+
+    They are of the type of W, whatever autocast made of g.
+    """
 
     @staticmethod
     def forward(ctx: Any, g: Tensor, W: Tensor, starts: np.ndarray) -> Tensor:
         n, _, d = g.shape
-        g = g.reshape(n, 3 * d)
+        g = g.reshape(n, 3 * d).to(W.dtype)
         zr, c, h, rh = g.new_empty(n, 2 * d), *(g.new_empty(n, d) for _ in range(3))
         W_zr, W_c = W[:2].reshape(2 * d, d).t(), W[2].t()
         before = g.new_zeros(int(starts[1]) if n else 0, d)

@@ -58,11 +58,11 @@ class HCANetwork(Module):
         """Return the output of every step.
 
         items (B, T) int64, padded at the right with any item, lengths (B,) -> o (B, T, d), zero at
-        padded steps.
+        padded steps. Lengths are best on the host: from a GPU they are waited for.
         """
-        d, shards = self.network.d, self._shards(lengths, items.shape[1])
+        d, shards = self.network.d, self._shards(lengths, items)
         places = torch.cat([packing.places for packing in shards])
-        x = self._rows(items.reshape(-1)[places])
+        x = self._rows(items.reshape(-1).index_select(0, places))
         seed = int(torch.randint(2**62, ())) if self.training else None  # of all dropout
         theta = self._layers()
         if len(shards) > 1:
@@ -98,13 +98,13 @@ class HCANetwork(Module):
         x = embedding(items, self.tensors["X"])
         return norm(x, self.tensors["norm_item"]) if self.network.item_norm else x
 
-    def _shards(self, lengths: Tensor, T: int) -> list[Packing]:
-        """Lay out a batch padded to T; in one shard unless it is on a CPU."""
+    def _shards(self, lengths: Tensor, items: Tensor) -> list[Packing]:
+        """Lay out a batch; in one shard unless it is on a CPU."""
         sizes = lengths.cpu().numpy().astype(np.int64)
         every = [np.arange(len(sizes))]
-        shards = cut(sizes) or every if lengths.device.type == "cpu" else every
+        shards = cut(sizes) or every if items.device.type == "cpu" else every
         w = max(self.network.w_x, self.network.w_h)
-        return [pack(sizes, rows, T, w, lengths.device) for rows in shards]
+        return [pack(sizes, rows, items.shape[1], w, items.device) for rows in shards]
 
     def _layers(self) -> dict[str, Tensor]:
         """Return the parameters of all layers by the names of `theta`."""

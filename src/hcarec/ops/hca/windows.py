@@ -116,7 +116,7 @@ def _name(tensor: Tensor) -> str:
 def sum_in_torch(a: Tensor, x: Tensor, before: Tensor) -> Tensor:
     """Return what `weighted_sum` returns."""
     a = a * (before >= 0)
-    out = x.new_zeros(len(a), x.shape[1])
+    out = x.new_zeros(len(a), x.shape[1], dtype=torch.promote_types(a.dtype, x.dtype))
     for lag in range(before.shape[1]):
         out.addcmul_(a[:, lag, None], x[before[:, lag]])
     return out
@@ -130,7 +130,8 @@ def dot_in_torch(q: Tensor, k: Tensor, before: Tensor) -> Tensor:
 
 def spread_in_torch(a: Tensor, y: Tensor, before: Tensor, n: int) -> Tensor:
     """Return out (n, d), where out[before[p, j]] is the sum of a[p, j] y[p]."""
-    out = y.new_zeros(n + 1, y.shape[1])  # the last row takes what belongs to no row
+    # The last row takes what belongs to no row.
+    out = y.new_zeros(n + 1, y.shape[1], dtype=torch.promote_types(a.dtype, y.dtype))
     to = torch.where(before < 0, n, before)
     for lag in range(before.shape[1]):
         # No row is listed twice in a lag, so the order of additions does not matter.

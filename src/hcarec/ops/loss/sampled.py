@@ -40,14 +40,17 @@ def scores(
 
     The negatives are ascending.
     """
-    of_targets = (H * Z[targets]).sum(1)
-    of_negatives = H @ Z[negatives].T
+    of_targets = (H * Z[targets]).sum(1).to(Z.dtype)
+    of_negatives = (H @ Z[negatives].T).to(Z.dtype)  # autocast makes products of a lower type
     if corrections is not None:
         items, offsets, values = corrections
-        position = torch.repeat_interleave(torch.arange(len(H), device=H.device), offsets.diff())
+        position = torch.repeat_interleave(
+            torch.arange(len(H), device=H.device), offsets.diff(), output_size=len(items)
+        )
         items = items.long()
-        own = items == targets[position]
-        of_targets = of_targets.index_add(0, position[own], values[own])
+        # No more than one correction of a position is its target's: the order does not matter.
+        own = torch.where(items == targets[position], values, 0)
+        of_targets = of_targets.index_add(0, position, own)
         # An item may have been drawn several times: each of its columns is corrected.
         first = torch.searchsorted(negatives, items)
         times = torch.searchsorted(negatives, items, right=True) - first

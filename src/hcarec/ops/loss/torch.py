@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -36,7 +38,7 @@ def cross_entropy(
     A back-end given by name that cannot run is a ConfigError.
     """
     if backend is None:
-        backend = "numba" if H.device.type == "cpu" else "torch"
+        backend = default_backend(H.device.type)
     if backend not in BACKENDS:
         raise ConfigError(
             f"back-end '{backend}' of the loss: expected one of {', '.join(BACKENDS)}"
@@ -46,6 +48,11 @@ def cross_entropy(
     items, offsets, values = corrections if corrections is not None else _nothing(H)
     function = _Compiled if backend == "numba" else _Chunked
     return function.apply(H, Z, targets, threads, items, offsets, values)
+
+
+def default_backend(device: str) -> str:
+    """Return the back-end of a device ("cpu" or "cuda") where none is given by name."""
+    return "numba" if device == "cpu" else "torch"
 
 
 def _check_numba(*tensors: Tensor) -> None:
@@ -88,48 +95,85 @@ class _Compiled(torch.autograd.Function):
 
 
 class _Chunked(torch.autograd.Function):
-    """Plain torch operations, a chunk of positions at a time; backward computes logits again."""
+    """Plain torch operations, a chunk of positions at a time; backward computes logits again.
+
+    Under autocast the products are of its type, all else of float32.
+    """
 
     @staticmethod
     def forward(
         ctx: Any, H: Tensor, Z: Tensor, targets: Tensor, threads: int | None, *corrections: Tensor
     ) -> Tensor:
-        totals, total = H.new_empty(len(H)), H.new_zeros((), dtype=torch.float64)
-        for start, end in _chunks(H, Z):
-            logits, *_ = _logits(H, Z, corrections, start, end)
-            totals[start:end] = logits.logsumexp(1)
-            of_targets = logits.gather(1, targets[start:end, None]).squeeze(1)
-            total += (totals[start:end] - of_targets).sum(dtype=torch.float64)
+        device, ctx.low = H.device.type, H.dtype
+        if torch.is_autocast_enabled(device):
+            ctx.low = torch.get_autocast_dtype(device)
+        ctx.chunks = _chunks(H, Z, corrections)
+        full = torch.promote_types(H.dtype, torch.float32)
+        totals, total = H.new_empty(len(H), dtype=full), H.new_zeros((), dtype=torch.float64)
+        low = H.to(ctx.low), Z.to(ctx.low)
+        for chunk in ctx.chunks:
+            part = slice(chunk.start, chunk.end)
+            logits, _, _ = _logits(*low, full, corrections, chunk)
+            totals[part] = logits.logsumexp(1)
+            of_targets = logits.gather(1, targets[part, None]).squeeze(1)
+            total += (totals[part] - of_targets).sum(dtype=torch.float64)
         ctx.save_for_backward(H, Z, targets, totals, *corrections)
-        return (total / len(H)).to(H.dtype)
+        return (total / len(H)).to(full)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
         H, Z, targets, totals, *corrections = ctx.saved_tensors
-        dH, dZ, dvalues = torch.empty_like(H), torch.zeros_like(Z), torch.empty_like(corrections[2])
-        for start, end in _chunks(H, Z):
-            slopes, rows, items, some = _logits(H, Z, corrections, start, end)
-            slopes.sub_(totals[start:end, None]).exp_()
-            slopes[torch.arange(end - start, device=H.device), targets[start:end]] -= 1
+        low = H.to(ctx.low), Z.to(ctx.low)
+        dH, dZ = torch.empty_like(H), torch.zeros_like(Z, dtype=totals.dtype)
+        dvalues = torch.empty_like(corrections[2])
+        for chunk in ctx.chunks:
+            part = slice(chunk.start, chunk.end)
+            slopes, rows, items = _logits(*low, totals.dtype, corrections, chunk)
+            slopes.sub_(totals[part, None]).exp_()
+            every = torch.arange(chunk.end - chunk.start, device=H.device)
+            slopes[every, targets[part]] -= 1
             slopes *= grad / len(H)
-            dH[start:end] = slopes @ Z
-            dZ.addmm_(slopes.T, H[start:end])
-            dvalues[some] = slopes[rows, items]
+            dvalues[chunk.corrected] = slopes[rows, items].to(dvalues.dtype)
+            slopes = slopes.to(ctx.low)
+            dH[part] = slopes @ low[1]
+            dZ += slopes.T @ low[0][part]
         return dH, dZ, None, None, None, None, dvalues
 
 
-def _chunks(H: Tensor, Z: Tensor) -> list[tuple[int, int]]:
+class _Chunk(NamedTuple):
+    """The positions [start, end), and where their corrections lie."""
+
+    start: int
+    end: int
+    corrected: slice
+
+
+def _chunks(H: Tensor, Z: Tensor, corrections: tuple[Tensor, ...]) -> list[_Chunk]:
+    """Cut the positions; a GPU is waited for only where corrections belong to several chunks."""
     step = max(1, _CHUNK // len(Z))
-    return [(start, min(start + step, len(H))) for start in range(0, len(H), step)]
+    bounds = [*range(0, len(H), step), len(H)]
+    items, offsets, _ = corrections
+    if len(items) == 0 or len(bounds) <= 2:
+        cuts = [0] * (len(bounds) - 1) + [len(items)]
+    else:
+        cuts = offsets[bounds].tolist()
+    places = [slice(*ends) for ends in pairwise(cuts)]
+    return [_Chunk(*ends, place) for ends, place in zip(pairwise(bounds), places, strict=True)]
 
 
-def _logits(H: Tensor, Z: Tensor, corrections: Any, start: int, end: int) -> Any:
-    """Return the logits of a chunk, the rows and items that are corrected, and their place."""
+def _logits(
+    H: Tensor, Z: Tensor, full: torch.dtype, corrections: Sequence[Tensor], chunk: _Chunk
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the logits of a chunk, and the rows and items that are corrected."""
     items, offsets, values = corrections
-    logits = H[start:end] @ Z.T
-    some = slice(int(offsets[start]), int(offsets[end]))
-    every = torch.arange(end - start, device=H.device)
-    rows, columns = every.repeat_interleave(offsets[start : end + 1].diff()), items[some].long()
-    logits[rows, columns] += values[some]  # no item of a position occurs twice
-    return logits, rows, columns, some
+    logits = (H[chunk.start : chunk.end] @ Z.T).to(full)
+    columns = items[chunk.corrected].long()
+    rows = torch.repeat_interleave(
+        torch.arange(len(logits), device=H.device),
+        offsets[chunk.start : chunk.end + 1].diff(),
+        output_size=len(columns),
+    )
+    if len(columns):
+        logits[rows, columns] += values[chunk.corrected]  # no item of a position occurs twice
+    return logits, rows, columns

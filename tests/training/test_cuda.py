@@ -1,0 +1,291 @@
+"""Training in plain torch operations, as on a GPU: the same curve as the reference, the same bits.
+
+Everything runs on a card, where there is one, and on the CPU with the operations of a card. No test
+needs Numba, so that a machine for GPUs without it can run them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import Module, Parameter, ParameterDict
+from torch.nn.functional import pad
+
+from hcarec.data.split import Part
+from hcarec.models.hca_gru import HCAGRU
+from hcarec.ops import reference
+from hcarec.ops.hca import parameters, recurrence, windows
+from hcarec.ops.loss import sampled
+from hcarec.ops.loss import torch as losses
+from hcarec.settings import RunSettings
+from hcarec.training import minibatch, objective
+from hcarec.training.minibatch import Minibatch
+from hcarec.training.trainer import Trainer, TrainerState
+
+LOSS, PARAMETERS = 1e-5, 1e-3
+"""Greatest relative differences from the reference in float64, of losses and, in norm, parameters.
+
+AdamW divides a gradient by its own size: where that is next to nothing, rounding decides.
+"""
+N_ITEMS = 40
+PLAIN: dict[str, Any] = {
+    "trainer": "minibatch",
+    "loss": "cross-entropy",
+    "d": 6,
+    "window_x": 3,
+    "window_h": 4,
+    "length": 9,
+    "batch_size": 8,
+    "learning_rate": 0.01,
+    "warmup": 3,
+    "epochs": 2,
+    "negatives": 15,
+}
+EVERYTHING: dict[str, Any] = {
+    "fusion": "residual",
+    "padding": "masked",
+    "attention_x": "dot",
+    "attention_h": "dot",
+    "blocks": 2,
+    "item_norm": True,
+    "output_norm": True,
+    "scores": "cosine",
+    "copy_window": 5,
+}
+CASES: dict[str, dict[str, Any]] = {
+    "paper": {},
+    "gru": {"window_x": 1, "window_h": 1},
+    "x-level alone": {"window_h": 1},
+    "h-level alone": {"window_x": 1},
+    "residual": {"fusion": "residual"},
+    "masked": {"padding": "masked"},
+    "dot products": {"attention_x": "dot", "attention_h": "dot"},
+    "block": {"blocks": 1},
+    "norms": {"item_norm": True, "output_norm": True},
+    "cosine": {"scores": "cosine"},
+    "copy term": {"copy_window": 4},
+    "everything": EVERYTHING,
+    "prefixes": EVERYTHING | {"batches": "prefixes"},
+    "positions": EVERYTHING | {"batches": "positions", "positions": 3},
+    "sampled softmax": EVERYTHING | {"loss": "sampled-softmax"},
+    "uniform negatives": EVERYTHING | {"loss": "sampled-softmax", "sampling": "uniform"},
+    "bpr-max": EVERYTHING | {"loss": "bpr-max"},
+    "bce": EVERYTHING | {"loss": "bce"},
+    "chunks of positions": {"copy_window": 4, "chunk": 7 * N_ITEMS},
+    "schedule": {"schedule": "cosine", "clip": 0.5, "ema": 0.9, "weight_decay": 0.1},
+}
+DROPOUT = {"input_dropout": 0.3, "hidden_dropout": 0.2, "output_dropout": 0.1}
+WIDE: dict[str, Any] = {"d": 48, "length": 40, "negatives": 500}
+"""Sizes at which a GPU works in many blocks at once."""
+
+
+@pytest.fixture(params=["cpu", "cuda"])
+def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return a device on which plain torch operations train."""
+    if request.param == "cuda" and not torch.cuda.is_available():
+        pytest.skip("torch finds no GPU here")
+    if request.param == "cpu":
+        for module in (recurrence, losses):
+            monkeypatch.setattr(module, "default_backend", lambda device: "torch")
+        for name in ("sum", "dot", "spread"):
+            monkeypatch.setattr(windows, f"_{name}", getattr(windows, f"{name}_in_torch"))
+        monkeypatch.setattr("hcarec.ops.hca.layers.drop", plain_drop)
+    return str(request.param)
+
+
+def plain_drop(x: Tensor, p: float, keys: Any) -> Tensor:
+    return torch.nn.functional.dropout(x, p, training=keys is not None)
+
+
+@pytest.fixture(autouse=True)
+def frequent_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(minibatch, "REPORT", 2)
+
+
+class ReferenceNetwork(Module):
+    """The network by the reference, in float64; what it returns are the scores of all items."""
+
+    def __init__(self, network: parameters.Network, theta: dict[str, np.ndarray]) -> None:
+        super().__init__()
+        self.network, self.names = network, {name.replace(".", "_"): name for name in theta}
+        values = {key: torch.tensor(theta[name]).double() for key, name in self.names.items()}
+        self.tensors = ParameterDict({key: Parameter(value) for key, value in values.items()})
+
+    def named(self) -> dict[str, Parameter]:
+        return {name: self.tensors[key] for key, name in self.names.items()}
+
+    def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
+        theta, rows = self.named(), []
+        torch.randint(
+            2**62, ()
+        )  # as the network draws a seed of dropout, before negatives are drawn
+        for row, n in zip(items, lengths.tolist(), strict=True):
+            outputs = reference.network_outputs(theta, self.network, row[:n])
+            scores = reference.score_all(theta, self.network, row[:n], outputs)
+            rows.append(pad(scores, (0, 0, 0, len(row) - n)))
+        return torch.stack(rows)
+
+    def queries(self, o: Tensor) -> Tensor:
+        return o
+
+    def item_vectors(self) -> Tensor:
+        return torch.eye(N_ITEMS, dtype=torch.float64)
+
+    def corrections(self, *_: Any) -> None:
+        return None
+
+
+class ReferenceModel(HCAGRU):
+    """Trains the network of the reference."""
+
+    def differentiable(self, threads: int) -> Any:
+        return ReferenceNetwork(self.network, self.theta)
+
+
+def make_part(users: int, longest: int, n_items: int) -> Part:
+    """Draw sequences; items repeat within them."""
+    rng = np.random.default_rng(3)
+    offsets = np.concatenate([[0], np.cumsum(rng.integers(2, longest, users))])
+    return Part((n_items * rng.random(offsets[-1]) ** 2).astype(np.int32), offsets)
+
+
+def make(kind: type[HCAGRU], device: str, part: Part, n_items: int, **settings: Any) -> Minibatch:
+    model = kind(**{**PLAIN, **settings})
+    model.item_events = np.bincount(part.items, minlength=n_items)
+    model.theta = parameters.initialize(model.network, n_items, seed=5)
+    return Minibatch(model, part, RunSettings(seed=1, threads=1, device=device))
+
+
+def run(trainer: Trainer, epochs: int = 2) -> list[float]:
+    """Train; return the sums of losses after every report."""
+    first = max(1, trainer.progress.epoch)
+    return [now.loss for number in range(first, epochs + 1) for now in trainer.epoch(number)]
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_the_same_curve_and_parameters_as_the_reference(
+    case: dict[str, Any], device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = dict(case)
+    monkeypatch.setattr(losses, "_CHUNK", settings.pop("chunk", losses._CHUNK))
+    plain_draw = sampled.draw  # on the CPU, so that all draw alike
+
+    def draw(n: int, weights: Tensor | None, n_items: int, to: torch.device) -> Tensor:
+        own = weights.cpu() if weights is not None else None
+        return plain_draw(n, own, n_items, torch.device("cpu")).to(to)
+
+    monkeypatch.setattr(sampled, "draw", draw)
+    part = make_part(30, 14, N_ITEMS)
+    trainer = make(HCAGRU, device, part, N_ITEMS, **settings)
+    curve = run(trainer)
+    monkeypatch.setattr(
+        objective,
+        "cross_entropy",
+        lambda H, Z, targets, *_, **__: reference.cross_entropy(H, Z, targets),
+    )
+    truth = make(ReferenceModel, "cpu", part, N_ITEMS, **settings)
+    assert curve == pytest.approx(run(truth), rel=LOSS)
+    assert len(curve) > 4 and trainer.parameters.keys() == truth.parameters.keys()
+    for tensors in ("parameters", "state"):
+        own, true = getattr(trainer, tensors), getattr(truth, tensors)
+        if tensors == "state":
+            own, true = own().tensors, true().tensors
+        for name, value in true.items():
+            if "optimizer" not in name:
+                difference = np.linalg.norm(own[name] - value)
+                assert difference <= PARAMETERS * np.linalg.norm(value), name
+
+
+def wide(device: str, **settings: Any) -> Minibatch:
+    """Make a trainer of many blocks of work, in which everything is random that can be."""
+    part, size = (make_part(300, 60, 700), 64) if device == "cuda" else (make_part(60, 60, 700), 16)
+    given = {**EVERYTHING, **DROPOUT, **WIDE, "batch_size": size, **settings}
+    return make(HCAGRU, device, part, 700, **given)
+
+
+def bits(state: TrainerState) -> dict[str, bytes]:
+    return {name: array.tobytes() for name, array in state.tensors.items()}
+
+
+RANDOM: dict[str, dict[str, Any]] = {
+    "sequences": {},
+    "prefixes": {"batches": "prefixes", "batch_size": 512},
+    "positions": {"batches": "positions"},
+    "sampled softmax": {"loss": "sampled-softmax"},
+    "bpr-max": {"loss": "bpr-max"},
+    "bce": {"loss": "bce", "sampling": "uniform"},
+}
+
+
+@pytest.mark.parametrize("settings", RANDOM.values(), ids=RANDOM)
+def test_the_same_bits_resumed_or_not(settings: dict[str, Any], device: str) -> None:
+    pytest.importorskip("msgspec", reason="what checks a checkpoint is not installed")
+    whole, again = wide(device, **settings), wide(device, **settings)
+    assert run(whole) == run(again) and bits(whole.state()) == bits(again.state())
+    cut = wide(device, **settings)
+    states = [cut.state() for number in (1, 2) for _ in cut.epoch(number)]
+    assert bits(states[-1]) == bits(whole.state())
+    for state in (states[0], states[len(states) // 2]):
+        resumed = wide(device, **settings)
+        resumed.restore(state)
+        run(resumed)
+        assert bits(resumed.state()) == bits(whole.state())
+
+
+# -- on a card alone -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def card() -> Iterator[None]:
+    if not torch.cuda.is_available():
+        pytest.skip("torch finds no GPU here")
+    yield
+    torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.usefixtures("card")
+@pytest.mark.parametrize(("precision", "near"), [("tf32", 1e-2), ("bfloat16", 5e-2)])
+@pytest.mark.parametrize("loss", ["cross-entropy", "sampled-softmax", "bpr-max", "bce"])
+def test_lower_precision_learns_alike_and_gives_the_same_bits(
+    precision: str, near: float, loss: str
+) -> None:
+    settings: dict[str, Any] = {"precision": precision, "loss": loss}
+    one, two = wide("cuda", **settings), wide("cuda", **settings)
+    curve = run(one)
+    assert curve == run(two) and bits(one.state()) == bits(two.state())
+    assert curve == pytest.approx(run(wide("cuda", loss=loss)), rel=near)
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+@pytest.mark.usefixtures("card")
+def test_no_step_waits_for_the_card() -> None:
+    trainer = wide("cuda", copy_window=0)
+    run(trainer, epochs=1)
+    batches = trainer._batches(2)
+    torch.cuda.set_sync_debug_mode("error")
+    for batch in batches:
+        trainer._learn(batch, 100)
+
+
+@pytest.mark.usefixtures("card")
+def test_a_batch_that_does_not_fit_is_said_in_one_line() -> None:
+    from hcarec import devices
+    from hcarec.errors import DeviceError
+
+    taken = torch.cuda.memory_reserved() + (64 << 20)
+    torch.cuda.set_per_process_memory_fraction(taken / torch.cuda.mem_get_info()[1])
+    try:
+        with (
+            pytest.raises(
+                DeviceError, match="the GPU has no memory left in epoch 1: give a smaller"
+            ),
+            devices.failures(lambda: "in epoch 1", Minibatch.smaller),
+        ):
+            run(wide("cuda", d=1024, batch_size=300))
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
