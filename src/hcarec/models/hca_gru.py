@@ -162,10 +162,10 @@ class HCAGRU(Model):
         return HCANetwork(self.network, self.theta, threads)
 
     def backends(self, device: str) -> dict[str, str]:
-        """Say by what the recurrence is computed when torch trains it."""
-        from hcarec.ops.hca.recurrence import default_backend
+        """Say by what the layers are computed when torch trains them."""
+        from hcarec.ops.hca.backends import default_backend
 
-        return {"recurrence": default_backend(device)}
+        return {"layers": default_backend(device, self.network.d)}
 
     def parameters_changed(self) -> None:
         super().parameters_changed()

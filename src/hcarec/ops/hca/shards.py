@@ -66,26 +66,27 @@ def run_shards(
     packings: Sequence[Packing],
     seed: int | None,
     threads: int,
+    backend: str | None = None,
 ) -> Tensor:
     """Return what `run_layers` makes of each shard: inputs (P, d), shard after shard -> (P, d)."""
     keep = torch.is_grad_enabled()
-    job = (list(theta), network, packings, seed, threads, keep)
+    job = (list(theta), network, packings, seed, threads, backend, keep)
     return _Shards.apply(job, x, *theta.values())
 
 
 class _Shards(Function):
     @staticmethod
     def forward(ctx: Any, job: Any, x: Tensor, *values: Tensor) -> Tensor:
-        names, network, packings, seed, threads, keep = job
-        parts = x.detach().split([len(packing.before) for packing in packings])
+        names, network, packings, seed, threads, backend, keep = job
+        parts = x.detach().split([len(packing.places) for packing in packings])
 
         def work(shard: int) -> tuple[list[Tensor], Tensor]:
             # Leaves of its own: each shard has a graph for itself.
             leaves = [value.detach().requires_grad_(keep) for value in (parts[shard], *values)]
             theta = dict(zip(names, leaves[1:], strict=True))
             with torch.set_grad_enabled(keep):
-                keys = keys_of(seed, shard)
-                return leaves, run_layers(theta, network, leaves[0], packings[shard], keys)
+                keys, packing = keys_of(seed, shard), packings[shard]
+                return leaves, run_layers(theta, network, leaves[0], packing, keys, backend)
 
         ctx.graphs = _map(work, len(packings), threads)
         ctx.threads = threads

@@ -25,13 +25,16 @@ Theta = Mapping[str, np.ndarray | Tensor]
 class HCANetwork(Module):
     """The network; its parameters are `tensors`, by the names of `theta` with "_" for "."."""
 
-    def __init__(self, network: Network, theta: Theta, threads: int = 1) -> None:
+    def __init__(
+        self, network: Network, theta: Theta, threads: int = 1, backend: str | None = None
+    ) -> None:
         """Copy the parameters. On a CPU `threads` run parts of a batch, each with one torch thread.
 
-        So use it within `shards.one_torch_thread()`.
+        So use it within `shards.one_torch_thread()`. What computes the layers, `backend`, is chosen
+        by the device unless it is given, see `hcarec.ops.hca.backends`.
         """
         super().__init__()
-        self.threads = threads
+        self.threads, self.backend = threads, backend
         self.network = network
         self._keys = {name: name.replace(".", "_") for name in theta}  # a key holds no dot
         values = {key: _copy(theta[name]) for name, key in self._keys.items()}
@@ -66,9 +69,9 @@ class HCANetwork(Module):
         seed = int(torch.randint(2**62, ())) if self.training else None  # of all dropout
         theta = self._layers()
         if len(shards) > 1:
-            y = run_shards(theta, self.network, x, shards, seed, self.threads)
+            y = run_shards(theta, self.network, x, shards, seed, self.threads, self.backend)
         else:
-            y = run_layers(theta, self.network, x, shards[0], keys_of(seed, 0))
+            y = run_layers(theta, self.network, x, shards[0], keys_of(seed, 0), self.backend)
         o = norm(y, self.tensors["norm_out"]) if self.network.output_norm else y
         return o.new_zeros(items.numel(), d).index_copy(0, places, o).view(*items.shape, d)
 

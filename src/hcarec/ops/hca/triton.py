@@ -24,8 +24,10 @@ UNROLLED = 8
 """Rows of a window that are read at once."""
 WINDOW, WINDOW_BACKWARD = 1024, 2048
 """Numbers of the rows that a program which reads windows owns, forward and backward."""
-PROGRAMS = 264
-"""Programs that the sums over all rows are shared out to, about: two for each processor."""
+PROGRAMS = 132
+"""Programs that sum over rows at a time, about."""
+SHARE = 1024
+"""Rows that one of them sums up at most: in tensor cores longer sums lose digits."""
 PARTS = 33
 """The least d at which products of float32 are made of float16 parts: preparing them takes time."""
 
@@ -49,9 +51,8 @@ def product_tiles(d: int) -> Tiles:
 def weight_tiles(d: int) -> Tiles:
     """Return the tiles of the kernel that sums over rows, BK at a time."""
     if d <= 32:
-        columns = max(16, triton.next_power_of_2(d))
-        return Tiles(columns, columns, 32, 2, 3)
-    return Tiles(64, 64, 32, 8, 2)
+        return Tiles(64, max(16, triton.next_power_of_2(d)), 16, 4, 2)
+    return Tiles(64, 64, 32, 8, 3)
 
 
 def window_tiles(d: int, size: int) -> dict[str, int]:
@@ -96,7 +97,7 @@ def _level(
     masked: bool,
     form: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Return the output and what the backward pass needs: y, context, s, lse and the top of rows."""
+    """Return the output, and for the backward pass y, context, s, lse and the top of rows."""
     assert form in FORMS and (W_0 is None) == (form == "residual")
     assert (b is None) == (form != "gates")
     rows, Q, r, W_1 = (value.contiguous() for value in (rows, Q, r, W_1))
@@ -113,9 +114,7 @@ def _level(
         window_forward[triton.cdiv(P, window["BM"]),](
             *(rows, s, step, starts, lse, context, P, d, w, min(w, UNROLLED), masked), **window
         )
-        level_product[grid](
-            *(rows, context, M_0, M_1, b, top, of_W, out, P, d, N, form), **tiles
-        )
+        level_product[grid](*(rows, context, M_0, M_1, b, top, of_W, out, P, d, N, form), **tiles)
     return out, y, context, s, lse, top
 
 
@@ -172,7 +171,8 @@ def _level_backward(
     )
     tiles |= weight_tiles(d)._asdict()
     m, n = triton.cdiv(d, tiles["BM"]), triton.cdiv(d, tiles["BN"])
-    shares = min(triton.cdiv(P, 2 * tiles["BK"]), max(1, PROGRAMS // (m * n)))
+    at_once = max(1, PROGRAMS // (m * n))
+    shares = at_once * triton.cdiv(P, at_once * SHARE)
     share = triton.cdiv(triton.cdiv(P, shares), tiles["BK"]) * tiles["BK"]
     sums = rows.new_empty(triton.cdiv(P, share), n_parameters, dtype=torch.float32)
     weights_backward[m, n, len(sums)](
@@ -197,7 +197,7 @@ def _keep(ctx: Any, inputs: Any, output: Any) -> None:
 def _gradients(ctx: Any, d_out: Tensor | None, *unused: None) -> tuple[Tensor | None, ...]:
     if d_out is None:
         return (None,) * 11
-    rows, *_, W_1 = ctx.saved_tensors[6:]
+    W_1 = ctx.saved_tensors[-1]
     d_rows, sums = _level_backward(d_out, *ctx.saved_tensors, ctx.w, ctx.form)
     N, d = W_1.shape
     d_W_0, d_W_1, d_Q, d_b, d_r = sums.split([N * d, N * d, d * d, N, d])

@@ -110,9 +110,7 @@ def add_product(
 
 
 @triton.jit
-def load_scaled(
-    A, row, there, k, d: tl.constexpr, N: tl.constexpr, scale, PRECISION: tl.constexpr
-):
+def load_scaled(A, row, there, k, d: tl.constexpr, N: tl.constexpr, scale, PRECISION: tl.constexpr):
     """Return what `load_part` returns, scaled where products are made of parts."""
     a = load_part(A, row, there, k, d, N)
     if PRECISION == "fp16x3":
