@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 import kernels_gpu_hca
+
 from machine import describe, describe_gpu
 
 

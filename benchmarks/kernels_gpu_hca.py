@@ -8,6 +8,7 @@ import statistics
 import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ GOALS = {(512, 50, 20): 4.0, (4096, 50, 64): 6.0, (256, 200, 128): 1.5}
 GRID = list(itertools.product((64, 512, 4096), (20, 50, 200), (16, 20, 64, 128)))
 FORMS = {"paper": {}, "winner": {"padding": "masked", "fusion": "residual"}}
 MAX_ERROR = 1e-5
+Size = tuple[int, int, int]
 
 
 def measure(quick: bool) -> dict[str, Any]:
@@ -31,31 +33,38 @@ def measure(quick: bool) -> dict[str, Any]:
     if not quick:
         compile_all(sorted({d for _, _, d in grid + goals}))
     rates = {"copy_bytes_per_second": copy_rate(), "product_flops_per_second": product_rate()}
-    found: dict[str, Any] = {"rates": rates, "goals": [], "grid": []}
-    for size in goals:
-        cudnn = cudnn_gru(*size)
-        base = {"graph_ms": graph_ms(cudnn), "plain_ms": plain_ms(cudnn)}
-        for form in FORMS:
-            network, theta, x, packing, d_y = layer(*size, form)
-            run = lambda: forward_backward(network, theta, x, packing, d_y)  # noqa: B023, E731 - used in this turn
-            ours = {"graph_ms": graph_ms(run), "plain_ms": plain_ms(run)}
-            one = {"batch": size[0], "length": size[1], "d": size[2], "form": form, "cudnn": base, "hcarec": ours}
-            one |= {"times_faster": base["graph_ms"] / ours["graph_ms"], "goal": GOALS[size]}
-            one |= {"errors": errors(network, theta, x, packing, d_y), "floors_ms": floors(*size, form, rates)}
-            found["goals"].append(one)
-            say(f"{size} {form}: {one['times_faster']:.2f} of {GOALS[size]}, {ours} {base} error {max(one['errors'].values()):.1e} floors {one['floors_ms']}")
-            del theta, x, d_y, run
-    for size in grid:
-        cudnn = graph_ms(cudnn_gru(*size))
-        one = {"batch": size[0], "length": size[1], "d": size[2], "cudnn_graph_ms": cudnn}
-        for form in FORMS:
-            network, theta, x, packing, d_y = layer(*size, form)
-            ours = graph_ms(lambda: forward_backward(network, theta, x, packing, d_y))  # noqa: B023
-            one[form] = {"graph_ms": ours, "times_faster": cudnn / ours}
-            del theta, x, d_y
-        found["grid"].append(one)
-        say(f"{size} cuDNN {cudnn:.3f} ms, times faster: " + ", ".join(f"{form} {one[form]['times_faster']:.2f}" for form in FORMS))
+    at_goals = [one for size in goals for one in goal_cases(size, rates)]
+    return {"rates": rates, "goals": at_goals, "grid": [grid_case(size) for size in grid]}
+
+
+def goal_cases(size: Size, rates: dict[str, float]) -> list[dict[str, Any]]:
+    """Measure both forms at the size of a goal."""
+    cudnn, found = cudnn_gru(*size), []
+    base = {"graph_ms": graph_ms(cudnn), "plain_ms": plain_ms(cudnn)}
+    for form in FORMS:
+        case = layer(*size, form)
+        run = partial(forward_backward, *case)
+        ours = {"graph_ms": graph_ms(run), "plain_ms": plain_ms(run)}
+        one = {**named(size), "form": form, "cudnn": base, "hcarec": ours, "goal": GOALS[size]}
+        one |= {"times_faster": base["graph_ms"] / ours["graph_ms"], "errors": errors(*case), "floors_ms": floors(*size, form, rates)}
+        say(f"{size} {form}: {one['times_faster']:.2f} of {GOALS[size]}, {ours} {base} error {max(one['errors'].values()):.1e} floors {one['floors_ms']}")
+        found.append(one)
     return found
+
+
+def grid_case(size: Size) -> dict[str, Any]:
+    """Measure both forms at one size of the grid."""
+    cudnn = graph_ms(cudnn_gru(*size))
+    one: dict[str, Any] = {**named(size), "cudnn_graph_ms": cudnn}
+    for form in FORMS:
+        ours = graph_ms(partial(forward_backward, *layer(*size, form)))
+        one[form] = {"graph_ms": ours, "times_faster": cudnn / ours}
+    say(f"{size} cuDNN {cudnn:.3f} ms, times faster: " + ", ".join(f"{form} {one[form]['times_faster']:.2f}" for form in FORMS))
+    return one
+
+
+def named(size: Size) -> dict[str, int]:
+    return dict(zip(("batch", "length", "d"), size, strict=True))
 
 
 def say(line: str) -> None:

@@ -42,9 +42,11 @@ class Tiles(NamedTuple):
     num_stages: int
 
 
-def product_tiles(d: int) -> Tiles:
-    """Return the tiles of kernels that multiply rows of size d with matrices."""
+def product_tiles(d: int, gates: bool = False) -> Tiles:
+    """Return the tiles of kernels that multiply rows of size d with matrices, of three gates."""
     columns = min(128, max(16, triton.next_power_of_2(d)))
+    if columns == 64:
+        return Tiles(64, 64, 64, 4, 2) if gates else Tiles(64, 64, 32, 4, 3)
     return Tiles(64, columns, min(32, columns), 4, 2)
 
 
@@ -114,7 +116,10 @@ def _level(
         window_forward[triton.cdiv(P, window["BM"]),](
             *(rows, s, step, starts, lse, context, P, d, w, min(w, UNROLLED), masked), **window
         )
-        level_product[grid](*(rows, context, M_0, M_1, b, top, of_W, out, P, d, N, form), **tiles)
+        tiles |= product_tiles(d, form == "gates")._asdict()
+        level_product[triton.cdiv(P, tiles["BM"]),](
+            *(rows, context, M_0, M_1, b, top, of_W, out, P, d, N, form), **tiles
+        )
     return out, y, context, s, lse, top
 
 
