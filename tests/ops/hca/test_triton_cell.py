@@ -74,9 +74,7 @@ def results(function: Any, g: Tensor, W: Tensor, starts: Any, d_h: Tensor) -> li
     return [h.detach(), *torch.autograd.grad(h, leaves, d_h)]
 
 
-def on_device(
-    case: tuple[Tensor, Tensor, np.ndarray, Tensor], dtype: torch.dtype
-) -> list[Tensor]:
+def on_device(case: tuple[Tensor, Tensor, np.ndarray, Tensor], dtype: torch.dtype) -> list[Tensor]:
     g, W, starts, d_h = case
     given = g.to(DEVICE, dtype), W.to(DEVICE, torch.float32), torch.from_numpy(starts).to(DEVICE)
     return results(recurrence, *given, d_h.to(DEVICE, dtype))
@@ -90,7 +88,10 @@ def error(own: Tensor, truth: Tensor) -> float:
 @pytest.mark.parametrize(("d", "lengths"), SIZES)
 def test_float32(d: int, lengths: str) -> None:
     case = inputs(LENGTHS[lengths], d)
-    truth, own, again = results(by_reference, *case), *(on_device(case, torch.float32) for _ in "12")
+    truth, own, again = (
+        results(by_reference, *case),
+        *(on_device(case, torch.float32) for _ in "12"),
+    )
     assert max(map(error, own, truth)) < 1e-6
     assert all(map(torch.equal, own, again)), "two runs differ"
 

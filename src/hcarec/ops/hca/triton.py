@@ -24,7 +24,7 @@ UNROLLED = 8
 """Rows of a window that are read at once."""
 WINDOW, WINDOW_BACKWARD = 1024, 2048
 """Numbers of the rows that a program which reads windows owns, forward and backward."""
-PROGRAMS = 132
+PROGRAMS = 528
 """Programs that sum over rows at a time, about."""
 SHARE = 1024
 """Rows that one of them sums up at most: in tensor cores longer sums lose digits."""
@@ -53,8 +53,9 @@ def product_tiles(d: int, gates: bool = False) -> Tiles:
 def weight_tiles(d: int) -> Tiles:
     """Return the tiles of the kernel that sums over rows, BK at a time."""
     if d <= 32:
-        return Tiles(64, max(16, triton.next_power_of_2(d)), 16, 4, 2)
-    return Tiles(64, 64, 32, 8, 3)
+        columns = max(16, triton.next_power_of_2(d))
+        return Tiles(columns, columns, 32, 2, 3)
+    return Tiles(64, 64, 32, 4, 3)
 
 
 def window_tiles(d: int, size: int) -> dict[str, int]:
@@ -175,7 +176,8 @@ def _level_backward(
         PRECISION="tf32x3",
     )
     tiles |= weight_tiles(d)._asdict()
-    m, n = triton.cdiv(d, tiles["BM"]), triton.cdiv(d, tiles["BN"])
+    m = triton.cdiv(N, tiles["BM"]) + triton.cdiv(d, tiles["BM"])
+    n = triton.cdiv(d, tiles["BN"])
     at_once = max(1, PROGRAMS // (m * n))
     shares = at_once * triton.cdiv(P, at_once * SHARE)
     share = triton.cdiv(triton.cdiv(P, shares), tiles["BK"]) * tiles["BK"]

@@ -111,8 +111,8 @@ def rows_backward(
     """
     p = tl.program_id(0) * BM + tl.arange(0, BM)
     live = p < P
-    t = tl.load(step + p, mask=live, other=0)
-    rank = p - tl.load(starts + t)
+    t = tl.load(step + p, mask=live, other=0).to(tl.int32)
+    rank = p - tl.load(starts + t).to(tl.int32)
     score = tl.load(s + p, mask=live, other=0)
     slope = tl.zeros((BM,), tl.float32)
     value = tl.zeros((BM, BK), tl.float32)
@@ -177,80 +177,56 @@ def weights_backward(
 ):
     """Write the gradients of all parameters, summed over `share` rows: a row of sums for each.
 
-    A row of sums holds W_0 (N, d), W_1 (N, d), Q (d, d), b (N,) and r (d,), one after another. A
-    program owns the block (m, n) of each matrix, of all three gates, so that rows are read once.
+    A row of sums holds W_0 (N, d), W_1 (N, d), Q (d, d), b (N,) and r (d,), one after another. The
+    first programs of a share own blocks (BM, BN) of W_0 and W_1, the others blocks of Q.
     """
     m = tl.program_id(0) * BM + tl.arange(0, BM)
     n = tl.program_id(1) * BN + tl.arange(0, BN)
     begin = tl.program_id(2) * share
     end = tl.minimum(begin + share, P)
-    scale, inverse = scale_of(tl.load(top))
-    slope_scale, slope_inverse = scale_of(tl.load(top_slope))
-    weights = tl.load(r + m, mask=m < d, other=0).to(tl.float32)
-    top_weight = tl.max(tl.abs(weights), 0)
-    z_0 = tl.zeros((BM, BN), tl.float32)
-    z_1 = tl.zeros((BM, BN), tl.float32)
-    r_0 = tl.zeros((BM, BN), tl.float32)
-    r_1 = tl.zeros((BM, BN), tl.float32)
-    c_0 = tl.zeros((BM, BN), tl.float32)
-    c_1 = tl.zeros((BM, BN), tl.float32)
-    of_Q = tl.zeros((BM, BN), tl.float32)
-    of_z = tl.zeros((BM,), tl.float32)
-    of_r = tl.zeros((BM,), tl.float32)
-    of_c = tl.zeros((BM,), tl.float32)
-    of_weights = tl.zeros((BM,), tl.float32)
-    for p_0 in range(begin, end, BK):
-        p = p_0 + tl.arange(0, BK)
-        live = p < end
-        x = load_scaled(rows, p, live, n, d, d, scale, PRECISION)
-        x_c = load_scaled(context, p, live, n, d, d, scale, PRECISION)
-        a = load_scaled(slopes, p, live, m, d, N, slope_scale, PRECISION)
-        if FORM != "residual":
-            z_0 = add_turned(z_0, a, x, PRECISION)
-        z_1 = add_turned(z_1, a, x_c, PRECISION)
-        if FORM == "gates":
-            of_z += tl.sum(a.to(tl.float32), 0)
-            a = load_scaled(slopes + d, p, live, m, d, N, slope_scale, PRECISION)
-            of_r += tl.sum(a.to(tl.float32), 0)
-            r_0 = add_turned(r_0, a, x, PRECISION)
-            r_1 = add_turned(r_1, a, x_c, PRECISION)
-            a = load_scaled(slopes + 2 * d, p, live, m, d, N, slope_scale, PRECISION)
-            of_c += tl.sum(a.to(tl.float32), 0)
-            c_0 = add_turned(c_0, a, x, PRECISION)
-            c_1 = add_turned(c_1, a, x_c, PRECISION)
-        slope = tl.load(d_s + p, mask=live, other=0)
-        own = load_rows(y, p, live, m, d).to(tl.float32)
-        of_weights += tl.sum(slope[:, None] * own, 0)
-        d_y = slope[:, None] * weights[None, :] * (1 - own * own)
-        if PRECISION == "fp16x3":  # the slopes of scores are scaled anew for every BK rows
-            own_scale, own_inverse = scale_of(tl.max(tl.abs(slope), 0) * top_weight)
-            own = tl.zeros((BM, BN), tl.float32)
-            of_Q += add_turned(own, d_y * own_scale, x, PRECISION) * own_inverse
-        else:
-            of_Q = add_turned(of_Q, d_y.to(x.dtype), x, PRECISION)
-    both = 1.0
-    if PRECISION == "fp16x3":
-        both = slope_inverse * inverse
-        of_Q *= inverse
-        of_z *= slope_inverse
-        of_r *= slope_inverse
-        of_c *= slope_inverse
     sums += tl.program_id(2).to(tl.int64) * (2 * N * d + d * d + N + d)
-    store_block(sums, m, n, z_0 * both, d)
-    store_block(sums + N * d, m, n, z_1 * both, d)
-    store_block(sums + 2 * N * d, m, n, of_Q, d)
-    if FORM == "gates":
-        store_block(sums + d * d, m, n, r_0 * both, d)
-        store_block(sums + N * d + d * d, m, n, r_1 * both, d)
-        store_block(sums + 2 * d * d, m, n, c_0 * both, d)
-        store_block(sums + N * d + 2 * d * d, m, n, c_1 * both, d)
-    alone = m < tl.where(tl.program_id(1) == 0, d, 0)  # one program of each m writes the vectors
-    sums += 2 * N * d + d * d
-    tl.store(sums + m, of_z, mask=alone)
-    if FORM == "gates":
-        tl.store(sums + d + m, of_r, mask=alone)
-        tl.store(sums + 2 * d + m, of_c, mask=alone)
-    tl.store(sums + N + m, of_weights, mask=alone)
+    scale, inverse = scale_of(tl.load(top))
+    first = tl.where(tl.program_id(1) == 0, 1, 0)  # of the programs of m: it writes vectors
+    lines = tl.zeros((BM,), tl.float32)
+    of_rows = tl.zeros((BM, BN), tl.float32)
+    if tl.program_id(0) * BM < N:
+        slope_scale, slope_inverse = scale_of(tl.load(top_slope))
+        of_context = tl.zeros((BM, BN), tl.float32)
+        for p_0 in range(begin, end, BK):
+            p = p_0 + tl.arange(0, BK)
+            a = load_scaled(slopes, p, p < end, m, N, N, slope_scale, PRECISION)
+            lines += tl.sum(a.to(tl.float32), 0)
+            if FORM != "residual":
+                x = load_scaled(rows, p, p < end, n, d, d, scale, PRECISION)
+                of_rows = add_turned(of_rows, a, x, PRECISION)
+            x = load_scaled(context, p, p < end, n, d, d, scale, PRECISION)
+            of_context = add_turned(of_context, a, x, PRECISION)
+        if PRECISION == "fp16x3":
+            of_rows *= slope_inverse * inverse
+            of_context *= slope_inverse * inverse
+            lines *= slope_inverse
+        store_block(sums, m, n, of_rows, N, d)
+        store_block(sums + N * d, m, n, of_context, N, d)
+        tl.store(sums + 2 * N * d + d * d + m, lines, mask=m < N * first)
+    else:
+        m -= tl.cdiv(N, BM) * BM
+        weights = tl.load(r + m, mask=m < d, other=0).to(tl.float32)
+        top_weight = tl.max(tl.abs(weights), 0)
+        for p_0 in range(begin, end, BK):
+            p = p_0 + tl.arange(0, BK)
+            slope = tl.load(d_s + p, mask=p < end, other=0)
+            own = load_rows(y, p, p < end, m, d).to(tl.float32)
+            lines += tl.sum(slope[:, None] * own, 0)
+            d_y = slope[:, None] * weights[None, :] * (1 - own * own)
+            x = load_scaled(rows, p, p < end, n, d, d, scale, PRECISION)
+            if PRECISION == "fp16x3":  # the slopes of scores are scaled anew for every BK rows
+                own_scale, own_inverse = scale_of(tl.max(tl.abs(slope), 0) * top_weight)
+                some = tl.zeros((BM, BN), tl.float32)
+                of_rows += add_turned(some, d_y * own_scale, x, PRECISION) * (own_inverse * inverse)
+            else:
+                of_rows = add_turned(of_rows, d_y.to(x.dtype), x, PRECISION)
+        store_block(sums + 2 * N * d, m, n, of_rows, d, d)
+        tl.store(sums + 2 * N * d + d * d + N + m, lines, mask=m < d * first)
 
 
 @triton.jit
@@ -268,7 +244,7 @@ def add_turned(total, a, x, PRECISION: tl.constexpr):
 
 
 @triton.jit
-def store_block(out, m, n, value, d: tl.constexpr):
-    """Write the block (m, n) of a matrix (d, d)."""
-    at = m[:, None] * d + n[None, :]
-    tl.store(out + at, value, mask=(m < d)[:, None] & (n < d)[None, :])
+def store_block(out, m, n, value, M: tl.constexpr, N: tl.constexpr):
+    """Write the block (m, n) of a matrix (M, N)."""
+    at = m[:, None] * N + n[None, :]
+    tl.store(out + at, value, mask=(m < M)[:, None] & (n < N)[None, :])

@@ -74,8 +74,8 @@ def window_forward(
     """Write contextual rows (P, d) and the log-sum-exps of their windows (P,)."""
     p = tl.program_id(0) * BM + tl.arange(0, BM)
     live = p < P
-    t = tl.load(step + p, mask=live, other=0)
-    rank = p - tl.load(starts + t)
+    t = tl.load(step + p, mask=live, other=0).to(tl.int32)
+    rank = p - tl.load(starts + t).to(tl.int32)
     top = tl.load(s + p, mask=live, other=0)
     total = tl.full((BM,), 1, tl.float32)
     for j_0 in range(1, W, UNROLL):

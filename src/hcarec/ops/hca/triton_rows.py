@@ -20,15 +20,15 @@ def tanh(v):
 def earlier(step, rank, starts, j):
     """Return the row j steps before each of some rows, and whether there is one."""
     t = step - j
-    return tl.load(starts + t, mask=t >= 0, other=0) + rank, t >= 0
+    return tl.load(starts + t, mask=t >= 0, other=0).to(tl.int32) + rank, t >= 0
 
 
 @triton.jit
 def later(step, rank, starts, n_steps, j):
     """Return the row j steps after each of some rows, and whether there is one."""
     t = step + j
-    row = tl.load(starts + t, mask=t < n_steps, other=0) + rank
-    return row, row < tl.load(starts + t + 1, mask=t < n_steps, other=0)
+    row = tl.load(starts + t, mask=t < n_steps, other=0).to(tl.int32) + rank
+    return row, row < tl.load(starts + t + 1, mask=t < n_steps, other=0).to(tl.int32)
 
 
 @triton.jit
