@@ -46,7 +46,9 @@ def forward_launch(D: int, batch: float, exact: bool) -> Launch:
         return Launch(8, 4, programs=2) if batch <= 1056 else Launch(16, 4, programs=2)
     if D == 128:
         return Launch(8, 8) if batch <= 1056 else Launch(16, 8)
-    return Launch(16, 4, members=16 if exact and D == 512 else D // 64)
+    if D == 512 and exact:
+        return Launch(8, 4, members=16)
+    return Launch(16, 4, members=D // 64)
 
 
 backward_launch = forward_launch
