@@ -28,8 +28,6 @@ import triton.language as tl
 
 STATE_SCALE = tl.constexpr(16384.0)
 """What states are multiplied by before they are split: float16 ends at 65504."""
-LOW_TILE, LOW_WEIGHTS = tl.constexpr(2048.0), tl.constexpr(4096.0)
-"""What low parts are multiplied by: two sums of their own, so that no product waits for another."""
 
 
 @triton.jit
@@ -59,11 +57,11 @@ def power_of_two(amount, to: tl.constexpr):
 
 
 @triton.jit
-def split(x, parts, LOW: tl.constexpr, EXACT: tl.constexpr):
+def split(x, parts, EXACT: tl.constexpr):
     """Return the parts of scaled numbers, of the type at `parts`: one part alone without EXACT."""
     if EXACT:
         high = x.to(tl.float16)
-        return high, ((x - high.to(tl.float32)) * LOW).to(tl.float16)
+        return high, (x - high.to(tl.float32)).to(tl.float16)
     else:
         high = x.to(tl.bfloat16).to(parts.dtype.element_ty)
         return high, high
@@ -77,12 +75,13 @@ def product(high, low, row_scale, x, scale, inverse, parts, EXACT: tl.constexpr)
     by `scale`.
     """
     if EXACT:
-        x_high, x_low = split(x * scale, parts, LOW_TILE, EXACT)
+        x_high, x_low = split(x * scale, parts, EXACT)
         out = tl.dot(high, x_high)
-        out += tl.dot(high, x_low) * (1 / LOW_TILE) + tl.dot(low, x_high) * (1 / LOW_WEIGHTS)
+        out = tl.dot(high, x_low, out)
+        out = tl.dot(low, x_high, out)
         return out * (row_scale * inverse)
     else:
-        x_high, x_low = split(x, parts, LOW_TILE, EXACT)
+        x_high, x_low = split(x, parts, EXACT)
         return tl.dot(high, x_high)
 
 
@@ -157,12 +156,12 @@ def split_weights(
     to = parts + (gate * D + row) * D + k
     if EXACT:
         scale, inverse = power_of_two(tl.max(tl.abs(w)), 14)
-        high, low = split(w * scale, parts, LOW_WEIGHTS, EXACT)
+        high, low = split(w * scale, parts, EXACT)
         tl.store(to, high)
         tl.store(to + 3 * D * D, low)
         tl.store(scales + gate * D + row, inverse)
     else:
-        high, low = split(w, parts, LOW_WEIGHTS, EXACT)
+        high, low = split(w, parts, EXACT)
         tl.store(to, high)
 
 

@@ -10,13 +10,13 @@ import triton.language as tl
 def weights_kernel(
     d_g, gates, h, before, out, P, rows_each,
     d: tl.constexpr, R: tl.constexpr, J: tl.constexpr, K: tl.constexpr, TYPE: tl.constexpr,
-    PRECISION: tl.constexpr = "tf32x3",
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Sum d_z h^T, d_r h^T and d_c (r h)^T over some rows, h being the state before each.
 
     d_g and gates (P, 3, d), h (P, d), before (P,) -> out (parts of the rows, 3, d, d). A program
     takes J x K entries of each matrix and `rows_each` of the P rows, R at a time. Products are made
-    in TYPE: those of float32 as three of tf32, exact to about 21 bits.
+    in TYPE; PRECISION says of how many products of parts those of float32 consist.
     """
     part, j, k = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     j = j * J + tl.arange(0, J)
