@@ -30,7 +30,7 @@ LENGTHS = {"one": [3], "ragged": [4, 0, 1, 6, 2, 0, 6], "many": [5, 1, 2] * 13, 
 SIZES = [(1, "one"), (5, "ragged"), (20, "many"), (64, "ragged"), (40, "even"), (100, "one")]
 SIZES += [(128, "ragged"), (136, "one"), (200, "ragged")]
 if CARD:  # above d = 128 programs share the weights on a card alone: the interpreter runs one
-    LENGTHS["large"] = [50, 3, 20, 7, 50] * 60
+    LENGTHS["large"] = [50, 3, 20, 7, 50] * 8
     SIZES += [(d, "large") for d in (16, 20, 64, 128, 256, 512)]
 
 
