@@ -17,6 +17,7 @@ USES = {
     "serve": "hcarec serve, and the page of hcarec demo",
     "redis": "hcarec serve --store redis://..",
     "torch": "mini-batch training on CPU or GPU, and hcarec train --tensorboard",
+    "triton": "kernels for a GPU (torch for CUDA on Linux brings it along)",
     "docs": "make site",
     "dev": "make test and make check",
 }

@@ -10,12 +10,13 @@ import triton.language as tl
 def weights_kernel(
     d_g, gates, h, before, out, P, rows_each,
     d: tl.constexpr, R: tl.constexpr, J: tl.constexpr, K: tl.constexpr, TYPE: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Sum d_z h^T, d_r h^T and d_c (r h)^T over some rows, h being the state before each.
 
     d_g and gates (P, 3, d), h (P, d), before (P,) -> out (parts of the rows, 3, d, d). A program
     takes J x K entries of each matrix and `rows_each` of the P rows, R at a time. Products are made
-    in TYPE: those of float32 as three of tf32, exact to about 21 bits.
+    in TYPE; PRECISION says of how many products of parts those of float32 consist.
     """
     part, j, k = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     j = j * J + tl.arange(0, J)
@@ -37,9 +38,9 @@ def weights_kernel(
         r = tl.load(gates + d + rows[:, None] * (3 * d) + k, mask=known, other=0)
         reset = (r.to(tl.float32) * state.to(tl.float32)).to(TYPE)
         state = state.to(TYPE)
-        for_z = tl.dot(d_z.to(TYPE).T, state, for_z, input_precision="tf32x3")
-        for_r = tl.dot(d_r.to(TYPE).T, state, for_r, input_precision="tf32x3")
-        for_c = tl.dot(d_c.to(TYPE).T, reset, for_c, input_precision="tf32x3")
+        for_z = tl.dot(d_z.to(TYPE).T, state, for_z, input_precision=PRECISION)
+        for_r = tl.dot(d_r.to(TYPE).T, state, for_r, input_precision=PRECISION)
+        for_c = tl.dot(d_c.to(TYPE).T, reset, for_c, input_precision=PRECISION)
     to = out + part * 3 * d * d + j[:, None] * d + k
     inside = (j < d)[:, None] & (k < d)
     tl.store(to, for_z, mask=inside)
