@@ -19,14 +19,14 @@ if not CARD:
     os.environ["TRITON_INTERPRET"] = "1"  # read when the kernels are imported
 pytest.importorskip("triton")
 
-from hcarec.errors import ConfigError
-from hcarec.ops import reference
-from hcarec.ops.hca import backends
-from hcarec.ops.hca.backends import choose_backend, default_backend
-from hcarec.ops.hca.layers import run_layers
-from hcarec.ops.hca.packing import pack
-from hcarec.ops.hca.parameters import Network, shapes
-from hcarec.ops.hca.torch import HCANetwork
+from hcarec.errors import ConfigError  # noqa: E402
+from hcarec.ops import reference  # noqa: E402
+from hcarec.ops.hca import backends  # noqa: E402
+from hcarec.ops.hca.backends import choose_backend, default_backend  # noqa: E402
+from hcarec.ops.hca.layers import run_layers  # noqa: E402
+from hcarec.ops.hca.packing import pack  # noqa: E402
+from hcarec.ops.hca.parameters import Network, shapes  # noqa: E402
+from hcarec.ops.hca.torch import HCANetwork  # noqa: E402
 
 DEVICE = "cuda" if CARD else "cpu"
 BOTH = {"w_x": 3, "w_h": 4}

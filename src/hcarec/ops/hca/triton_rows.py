@@ -12,8 +12,10 @@ import triton.language as tl
 
 @triton.jit
 def tanh(v):
-    """Return tanh(v), also where exp overflows."""
-    return 1 - 2 / (tl.exp(2 * v) + 1)
+    """Return tanh(v) from an exponential that never overflows."""
+    e = tl.exp(-2 * tl.abs(v))
+    size = (1 - e) / (1 + e)
+    return tl.where(v < 0, -size, size)
 
 
 @triton.jit
