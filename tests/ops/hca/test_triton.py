@@ -131,6 +131,7 @@ def test_gradients_of_any_size(size: float) -> None:
         assert (scaled[name] - factor * value).norm() <= 3e-6 * factor * value.norm(), name
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, in the interpreter
 @pytest.mark.parametrize("size", [1e-6, 300.0])
 def test_inputs_of_any_size(size: float) -> None:
     network = Network(d=40, **BOTH)
@@ -141,6 +142,7 @@ def test_inputs_of_any_size(size: float) -> None:
     assert (found - true).norm() <= TOLERANCE * true.norm()
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, in the interpreter
 def test_a_number_that_is_none_stays_visible() -> None:
     network = Network(d=40, **BOTH)
     theta, (x, d_y) = draw(network), case(network, LENGTHS)
