@@ -90,8 +90,9 @@ def _level(
     from hcarec.ops.hca.triton import level
 
     w, masked = network.w_x if name == "x" else network.w_h, network.padding == "masked"
-    where = packing.step, packing.device_starts
-    return level(rows, *where, own[f"Q_{name}"], own[f"r_{name}"], *weights, w, masked, form)
+    Q, r, (W_0, W_1, b) = own[f"Q_{name}"], own[f"r_{name}"], weights
+    step, starts = packing.step, packing.device_starts
+    return level(rows, step, starts, Q, r, W_0, W_1, b, w, masked, form)
 
 
 def _attend(own: Tensors, network: Network, level: str, rows: Tensor, packing: Packing) -> Tensor:

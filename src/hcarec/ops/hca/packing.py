@@ -56,4 +56,5 @@ def pack(lengths: np.ndarray, rows: np.ndarray, T: int, w: int, device: Any = "c
     step = np.repeat(np.arange(steps), counts)
     rank = np.arange(starts[-1]) - starts[step]
     places = rows[rank] * T + step
-    return Packing(starts, *(to_device(part, device) for part in (starts, places, step)), w)
+    there = [to_device(part, device) for part in (starts, places, step)]
+    return Packing(starts, there[0], there[1], there[2], w)
