@@ -299,7 +299,7 @@ def test_the_plan_says_what_computes(data: Sequences) -> None:
 
     for settings in ({"trainer": "minibatch"}, {"trainer": "minibatch", "loss": "bce"}, {}):
         train(data, model="gru", epochs=1, compare=False, callback=Listen(), **settings)
-    torch_cpu = f"computing on the CPU (torch {torch.__version__}), recurrence by numba"
+    torch_cpu = f"computing on the CPU (torch {torch.__version__}), layers by numba"
     assert notes == [f"{torch_cpu}, loss by numba", torch_cpu, "computing on the CPU"]
 
 

@@ -161,10 +161,10 @@ class HCAGRU(NetworkModel):
         return HCANetwork(self.network, self.theta, threads)
 
     def backends(self, device: str) -> dict[str, str]:
-        """Say by what the recurrence is computed when torch trains it."""
-        from hcarec.ops.hca.recurrence import default_backend
+        """Say by what the layers are computed when torch trains them."""
+        from hcarec.ops.hca.backends import default_backend
 
-        return {"recurrence": default_backend(device)}
+        return {"layers": default_backend(device, self.network.d)}
 
     def make_engine(self) -> Engine:
         """Make the paper's engine, or the one that knows today's options."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from hcarec.ops.hca import shards, windows
 from hcarec.ops.hca.dropping import drop
 from hcarec.ops.hca.packing import Packing, pack
-from hcarec.ops.hca.recurrence import GROUP, TorchRecurrence, recur
+from hcarec.ops.hca.recurrence import GROUP, recur
 from hcarec.ops.hca.shards import cut, keys_of
 
 
@@ -71,13 +71,13 @@ def plain_recurrence(g: Tensor, W: Tensor, starts: np.ndarray) -> Tensor:
     return torch.cat(states)
 
 
-@pytest.mark.parametrize("recurrence", [recur, TorchRecurrence.apply])
+@pytest.mark.parametrize("backend", ["numba", "torch"])
 @pytest.mark.parametrize("d", [1, 7, 8, 19, 64])
-def test_recurrence(recurrence: Any, d: int) -> None:
-    starts = packed([4, 1, 6] * GROUP).starts
-    g = normal(starts[-1], 3, d).requires_grad_()
+def test_recurrence(backend: str, d: int) -> None:
+    packing = packed([4, 1, 6] * GROUP)
+    g = normal(packing.starts[-1], 3, d).requires_grad_()
     W = (normal(3, d, d, seed=1) / d**0.5).requires_grad_()
-    truth, own = plain_recurrence(g, W, starts), recurrence(g, W, starts)
+    truth, own = plain_recurrence(g, W, packing.starts), recur(g, W, packing, backend)
     torch.testing.assert_close(own, truth, rtol=0, atol=1e-13)
     for one, two in zip(gradients(own, g, W), gradients(truth, g, W), strict=True):
         torch.testing.assert_close(one, two, rtol=1e-11, atol=1e-11)

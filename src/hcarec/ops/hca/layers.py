@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu
 
+from hcarec.ops.hca.backends import choose_backend
 from hcarec.ops.hca.dropping import Keys, drop
 from hcarec.ops.hca.packing import Packing
 from hcarec.ops.hca.parameters import Network
@@ -20,30 +21,73 @@ Tensors = Mapping[str, Tensor]
 
 
 def run_layers(
-    theta: Tensors, network: Network, x: Tensor, packing: Packing, keys: Keys = None
+    theta: Tensors,
+    network: Network,
+    x: Tensor,
+    packing: Packing,
+    keys: Keys = None,
+    backend: str | None = None,
 ) -> Tensor:
     """Return the outputs of the last layer: packed inputs (P, d) -> (P, d).
 
-    Dropout takes its keys from `keys`; without them nothing is dropped.
+    Dropout takes its keys from `keys`; without them nothing is dropped. The back-end is chosen by
+    the device unless it is given, see `choose_backend`.
     """
+    backend = choose_backend(backend, x)
     y = drop(x, network.input_dropout, keys)
     for prefix in network.prefixes:
         own = {name: value for name, value in theta.items() if name.startswith(prefix)}
         own = {name.removeprefix(prefix): value for name, value in own.items()}
-        y = _layer(own, network, y, packing, keys)
+        y = _layer(own, network, y, packing, keys, backend)
     return drop(y, network.output_dropout, keys)
 
 
-def _layer(own: Tensors, network: Network, x: Tensor, packing: Packing, keys: Keys) -> Tensor:
+def _layer(
+    own: Tensors, network: Network, x: Tensor, packing: Packing, keys: Keys, backend: str
+) -> Tensor:
     """Return the outputs of one layer, (P, d) -> (P, d)."""
-    d = network.d
-    g = torch.addmm(own["b"].reshape(-1), x, own["U"].reshape(3 * d, d).t())
-    if network.w_x > 1:
-        x_c = _attend(own, network, "x", x, packing)
-        g = torch.addmm(g, x_c, own["V"].reshape(3 * d, d).t())
-    h = recur(g.view(-1, 3, d), own["W"], packing.starts)
-    h_o = _fuse(own, network, h, _attend(own, network, "h", h, packing)) if network.w_h > 1 else h
+    g = _gates(own, network, x, packing, backend)
+    h = recur(g.view(-1, 3, network.d), own["W"], packing, backend)
+    h_o = _interest(own, network, h, packing, backend) if network.w_h > 1 else h
     return _block(own, network, x, h_o, keys) if network.blocks else h_o
+
+
+def _gates(own: Tensors, network: Network, x: Tensor, packing: Packing, backend: str) -> Tensor:
+    """Return the inputs of the three gates, (P, d) -> (P, 3 d)."""
+    d = network.d
+    U, b = own["U"].reshape(3 * d, d), own["b"].reshape(-1)
+    if network.w_x == 1:
+        return torch.addmm(b, x, U.t())
+    V = own["V"].reshape(3 * d, d)
+    if backend == "triton" and network.attention_x == "additive":
+        return _level(own, network, "x", x, packing, (U, V, b), "gates")
+    return torch.addmm(torch.addmm(b, x, U.t()), _attend(own, network, "x", x, packing), V.t())
+
+
+def _interest(own: Tensors, network: Network, h: Tensor, packing: Packing, backend: str) -> Tensor:
+    """Return the overall interest of hidden states and their windows, (P, d) -> (P, d)."""
+    if backend == "triton" and network.attention_h == "additive":
+        weights = own.get("E"), own["F"], None
+        return _level(own, network, "h", h, packing, weights, network.fusion)
+    return _fuse(own, network, h, _attend(own, network, "h", h, packing))
+
+
+def _level(
+    own: Tensors,
+    network: Network,
+    name: str,
+    rows: Tensor,
+    packing: Packing,
+    weights: tuple[Tensor | None, Tensor, Tensor | None],
+    form: str,
+) -> Tensor:
+    """Return the output of the level "x" or "h" by Triton kernels, (P, d) -> (P, 3 d) or (P, d)."""
+    from hcarec.ops.hca.triton import level
+
+    w, masked = network.w_x if name == "x" else network.w_h, network.padding == "masked"
+    Q, r, (W_0, W_1, b) = own[f"Q_{name}"], own[f"r_{name}"], weights
+    step, starts = packing.step, packing.device_starts
+    return level(rows, step, starts, Q, r, W_0, W_1, b, w, masked, form)
 
 
 def _attend(own: Tensors, network: Network, level: str, rows: Tensor, packing: Packing) -> Tensor:

@@ -7,9 +7,11 @@ reach it. So the rows of a step are contiguous, and those of a sequence keep the
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from hcarec.ops.transfer import to_device
@@ -21,10 +23,23 @@ class Packing:
 
     starts: np.ndarray
     """(steps + 1,) int64, the first row of each step, then P."""
+    device_starts: Tensor
+    """The same, on the device of the batch."""
     places: Tensor
     """(P,) int64, the place of each row in the flat batch (B * T,)."""
-    before: Tensor
-    """(P, w) int64, the rows of a window, newest first (the row itself); -1 before the start."""
+    step: Tensor
+    """(P,) int64, the step of each row."""
+    w: int
+    """Rows of a window."""
+
+    @cached_property
+    def before(self) -> Tensor:
+        """The rows of windows, newest first (the row itself), -1 before the start: (P, w) int64."""
+        lags = torch.arange(self.w, device=self.step.device)
+        rank = torch.arange(len(self.step), device=self.step.device)
+        rank -= self.device_starts[self.step]
+        t = self.step[:, None] - lags
+        return torch.where(t < 0, -1, self.device_starts[t.clamp_min(0)] + rank[:, None])
 
 
 def pack(lengths: np.ndarray, rows: np.ndarray, T: int, w: int, device: Any = "cpu") -> Packing:
@@ -41,8 +56,5 @@ def pack(lengths: np.ndarray, rows: np.ndarray, T: int, w: int, device: Any = "c
     step = np.repeat(np.arange(steps), counts)
     rank = np.arange(starts[-1]) - starts[step]
     places = rows[rank] * T + step
-    before = np.full((len(step), w), -1, np.int64)
-    for lag in range(w):
-        known = starts[lag] if lag <= steps else len(step)
-        before[known:, lag] = starts[step[known:] - lag] + rank[known:]
-    return Packing(starts, *to_device(device, places, before))
+    there = to_device(device, starts, places, step)
+    return Packing(starts, there[0], there[1], there[2], w)

@@ -1,8 +1,9 @@
 """The recurrence as one differentiable operation, with a backward pass of its own.
 
 Rows are packed step after step (see `packing`). On a CPU compiled kernels run one group of
-sequences after another; elsewhere plain torch operations run all sequences step by step. What
-compiles is imported where it is used: a machine that trains on a GPU needs no Numba.
+sequences after another; elsewhere Triton kernels (`triton_cell`) or plain torch operations, which
+run all sequences step by step. What compiles is imported where it is used: a machine that trains
+on a GPU needs no Numba.
 """
 
 from __future__ import annotations
@@ -16,28 +17,29 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
+from hcarec.ops.hca.packing import Packing
+
 GROUP = 32
 """Sequences that a kernel takes together: their rows of one step stay in the nearest cache."""
 
 
-def recur(g: Tensor, W: Tensor, starts: np.ndarray) -> Tensor:
+def recur(g: Tensor, W: Tensor, packing: Packing, backend: str) -> Tensor:
     """Return the hidden states of all steps, from h_0 = 0.
 
-    g (P, 3, d) the inputs of the gates z, r and c, W (3, d, d), starts (steps + 1,) -> (P, d).
+    g (P, 3, d) the inputs of the gates z, r and c, W (3, d, d) -> (P, d).
     """
-    if default_backend(g.device.type) == "torch":
-        return TorchRecurrence.apply(g, W, starts)
-    d = g.shape[2]
+    if backend == "triton":
+        from hcarec.ops.hca.triton_cell import recurrence
+
+        return recurrence(g, W, packing.device_starts)
+    if backend == "torch":
+        return TorchRecurrence.apply(g, W, packing.starts)
+    d, starts = g.shape[2], packing.starts
     if d % 8 == 0:
         return KernelRecurrence.apply(g, W, starts)
     more = -d % 8  # kernels work on whole vectors; the padding stays zero by itself
     h = KernelRecurrence.apply(pad(g, (0, more)), pad(W, (0, more, 0, more)), starts)
     return h[:, :d]
-
-
-def default_backend(device: str) -> str:
-    """Return what computes the recurrence on a device ("cpu" or "cuda")."""
-    return "numba" if device == "cpu" else "torch"
 
 
 class KernelRecurrence(Function):

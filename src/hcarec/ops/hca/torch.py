@@ -15,13 +15,24 @@ from hcarec.ops.hca.dropping import Keys
 from hcarec.ops.hca.layers import run_layers
 from hcarec.ops.hca.packing import Packing, pack
 from hcarec.ops.hca.parameters import Network
-from hcarec.ops.network.torch import SequenceNetwork
+from hcarec.ops.network.torch import SequenceNetwork, Theta
 
 
 class HCANetwork(SequenceNetwork):
     """The network with its recurrence, windows and blocks."""
 
     network: Network
+
+    def __init__(
+        self, network: Network, theta: Theta, threads: int = 1, backend: str | None = None
+    ) -> None:
+        """Copy the parameters, see `SequenceNetwork`.
+
+        What computes the layers, `backend`, is chosen by the device unless it is given, see
+        `hcarec.ops.hca.backends`.
+        """
+        super().__init__(network, theta, threads)
+        self.backend = backend
 
     def pack(self, lengths: np.ndarray, rows: np.ndarray, T: int, device: Any) -> Packing:
         """Lay out some rows of a batch."""
@@ -32,4 +43,4 @@ class HCANetwork(SequenceNetwork):
         self, theta: Mapping[str, Tensor], x: Tensor, packing: Packing, keys: Keys
     ) -> Tensor:
         """Run all layers over packed rows."""
-        return run_layers(theta, self.network, x, packing, keys)
+        return run_layers(theta, self.network, x, packing, keys, self.backend)
