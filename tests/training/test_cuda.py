@@ -18,7 +18,7 @@ from torch.nn.functional import pad
 from hcarec.data.split import Part
 from hcarec.models.hca_gru import HCAGRU
 from hcarec.ops import reference
-from hcarec.ops.hca import parameters, recurrence, windows
+from hcarec.ops.hca import backends, parameters, windows
 from hcarec.ops.loss import sampled
 from hcarec.ops.loss import torch as losses
 from hcarec.settings import RunSettings
@@ -85,12 +85,12 @@ WIDE: dict[str, Any] = {"d": 48, "length": 40, "negatives": 500}
 
 @pytest.fixture(params=["cpu", "cuda"])
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Return a device on which plain torch operations train."""
+    """Return a device: a CPU with plain torch operations, or a GPU with what is its default."""
     if request.param == "cuda" and not torch.cuda.is_available():
         pytest.skip("torch finds no GPU here")
     if request.param == "cpu":
-        for module in (recurrence, losses):
-            monkeypatch.setattr(module, "default_backend", lambda device: "torch")
+        for module in (backends, losses):
+            monkeypatch.setattr(module, "default_backend", lambda *_: "torch")
         for name in ("sum", "dot", "spread"):
             monkeypatch.setattr(windows, f"_{name}", getattr(windows, f"{name}_in_torch"))
         monkeypatch.setattr("hcarec.ops.hca.layers.drop", plain_drop)
