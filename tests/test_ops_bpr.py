@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hcarec.ops import bpr, negatives, parameters, reference
+from hcarec.ops import bpr, negatives, parameters, reference, streams
 
 
 def factors(n_users: int, n_items: int, d: int, dtype: Any = np.float64, seed: int = 3) -> parameters.Theta:
@@ -46,7 +46,7 @@ def test_training_equals_sgd_on_the_reference() -> None:
     theta = factors(4, 12, 7)
     expected = tensors(theta)
     for epoch in range(2):
-        order = negatives.epoch_order(4, 5, epoch)
+        order = streams.epoch_order(4, 5, epoch)
         result = bpr.train_users(theta, items, offsets, order, seed=5, epoch=epoch, learning_rate=0.05, lam=0.01)
         total = 0.0
         for user in order:

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hcarec.ops import cpu, negatives, parameters, reference
+from hcarec.ops import cpu, negatives, parameters, reference, streams
 
 TOLERANCE = {np.float64: 1e-10, np.float32: 1e-4}
 SGD = {"learning_rate": 0.05, "lam": 0.01}
@@ -98,7 +98,7 @@ def test_training_equals_sgd_on_the_reference(d: int, w_x: int, w_h: int) -> Non
     expected = tensors(theta, learn=True)
     loss = penalty = 0.0
     for epoch in range(2):
-        order = negatives.epoch_order(6, 5, epoch)
+        order = streams.epoch_order(6, 5, epoch)
         result = cpu.train_users(theta, items, offsets, order, seed=5, epoch=epoch, w_x=w_x, w_h=w_h, **SGD)
         loss = penalty = 0.0
         for user in order:
@@ -122,7 +122,7 @@ def test_training_equals_sgd_on_the_reference(d: int, w_x: int, w_h: int) -> Non
 def test_an_epoch_in_pieces_equals_the_epoch_bit_for_bit() -> None:
     items, offsets = ragged(list(range(2, 32)), 50)
     whole, pieces = network(50, 20, 3, 3, np.float32), network(50, 20, 3, 3, np.float32)
-    order = negatives.epoch_order(30, 1, 4)
+    order = streams.epoch_order(30, 1, 4)
     options = {"seed": 1, "epoch": 4, "w_x": 3, "w_h": 3, **SGD}
     cpu.train_users(whole, items, offsets, order, **options)
     for begin, end in ((0, 1), (1, 9), (9, 9), (9, 30)):

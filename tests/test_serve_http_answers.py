@@ -50,6 +50,7 @@ def answer(headers: list[tuple[bytes, bytes]], *bodies: bytes, method: str = "GE
         cycle = RequestResponseCycle(
             scope, connection, FlowControl(connection), log, log, False, [(b"date", b"now")], asyncio.Event(), False, keep_alive, finish
         )
+        cycle.more_body = False  # the request has been read to its end
         piece = OnePiece(cycle)
         await piece({"type": "http.response.start", "status": status, "headers": headers})
         for place, body in enumerate(bodies, 1):

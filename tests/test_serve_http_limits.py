@@ -63,7 +63,7 @@ BAD_BODIES: dict[str, bytes] = {
     "NaN": b'{"user": "a", "item": "b", "time": NaN}',
     "infinity": b'{"user": "a", "item": "b", "time": 1e999}',
     "huge number": b'{"user": "a", "item": "b", "time": ' + b"9" * 3000 + b"}",
-    "number as id": b'{"user": 1, "item": "b"}',
+    "fraction as id": b'{"user": 1.5, "item": "b"}',
     "null": b"null",
     "text": b'"user"',
     "unknown field": b'{"user": "a", "item": "b", "admin": true}',

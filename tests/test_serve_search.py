@@ -94,12 +94,12 @@ def test_an_id_comes_first_however_it_is_written() -> None:
 def test_items_without_names_are_found_by_id() -> None:
     names = names_of(catalogue(["", ""], ["red-cup", "cup"], [5, 1]))
     assert [item.item for item in names.search("cup", 9).items] == ["cup", "red-cup"]
-    assert names.search("red", 9).items[0].title == "red-cup"
+    assert names.search("red", 9).items[0] == ("red-cup", None, 5, {})
 
 
 def test_what_is_known_of_an_item() -> None:
     model = catalogue(NAMES)
-    assert describe(model, 8) == ("008A", "008A", 8, {"kind": "k"})
+    assert describe(model, 8) == ("008A", None, 8, {"kind": "k"})
     assert describe(model, 0) == ("000A", NAMES[0], 0, {})
 
 
@@ -108,7 +108,7 @@ def plainly(model: Model, typed: str) -> list[int]:
     words, whole = fold(typed).split(), fold(typed)
     ranked = []
     for index in range(len(model.item_ids)):
-        name, item = fold(model.title(index)), fold(model.item_ids.text(index))
+        name, item = fold(model.label(index)), fold(model.item_ids.text(index))
         own = [*name.split(), *item.split()]
         begins = all(any(one.startswith(word) for one in own) for word in words)
         inside = all(any(word in one for one in own) for word in words)
