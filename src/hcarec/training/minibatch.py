@@ -21,6 +21,7 @@ from hcarec.models import Model
 from hcarec.ops.hca.shards import one_torch_thread
 from hcarec.ops.loss.torch import default_backend
 from hcarec.ops.parameters import Theta
+from hcarec.ops.rank.torch import default_backend as ranking_backend
 from hcarec.ops.transfer import to_device
 from hcarec.settings import MinibatchSettings, RunSettings, TrainerSettings
 from hcarec.training import minibatch_cost
@@ -237,6 +238,8 @@ class Minibatch(Trainer):
         backends = model.backends(device)
         if model.config.training.loss in ("auto", "cross-entropy"):
             backends |= {"loss": default_backend(device)}
+        if device == "cuda":
+            backends |= {"ranking": ranking_backend(device)}
         listed = "".join(f", {what} by {name}" for what, name in backends.items())
         return f"computing on {devices.describe(device)}{listed}"
 
