@@ -79,3 +79,13 @@ def test_numbers_stay_numbers(shops: Path, command: Command, tmp_path: Path) -> 
 def test_numbers_beyond_64_bits_stay_texts() -> None:
     large = Ids.of([10**20, 3])
     assert large.integer and large.to_series().to_list() == [str(10**20), "3"]
+
+
+def test_info_shows_how_well_a_model_fits_its_data(shops: Path, command: Command, tmp_path: Path) -> None:
+    found = json.loads(command("info", shops / "model", "--json", "-")[1])
+    assert found["catalog"] == {"known": 30, "items": 30}
+    assert "30 of the 30 items that its data has now are known" in " ".join(command("info", shops / "model")[1].split())
+    log([1, 2]).save(tmp_path / "gone")
+    hcarec.train(Sequences.open(tmp_path / "gone"), tmp_path / "model", model="pop", split="none")
+    (tmp_path / "gone" / "sequences.json").unlink()
+    assert json.loads(command("info", tmp_path / "model", "--json", "-")[1])["catalog"] is None

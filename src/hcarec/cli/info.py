@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Exit, Option
 
 from hcarec.cli.console import console, emit_json
 from hcarec.errors import ConfigError, ModelError
+
+if TYPE_CHECKING:
+    from hcarec.models import Model
 
 LETTERS = ("P", "X", "U", "V", "W", "b", "Q_x", "r_x", "Q_h", "r_h", "E", "F")
 """Parameters in the paper's order."""
@@ -67,11 +70,27 @@ def look(folder: Path) -> dict[str, Any]:
                 "titles": model.titles is not None,
                 "fields": list(model.fields),
                 "users_with_vectors": len(model.user_ids) if model.user_ids is not None else 0,
+                "catalog": _fit(model),
             }
         except ModelError as error:
             intact, reason = False, str(error)
     bytes_ = sum(file["bytes"] for file in files.values()) + (folder / artefact.MANIFEST).stat().st_size
     return {"state": "model", "title": str(manifest.get("title")), "intact": intact, "reason": reason, "bytes": bytes_, "files": files, **sizes, **kept}
+
+
+def _fit(model: Model) -> dict[str, int] | None:
+    """Return how many items of the data that the model notes it knows; None where that cannot be opened."""
+    from hcarec.catalogs import overlap
+    from hcarec.errors import DataError
+    from hcarec.sequences import Sequences
+
+    noted = model.about.get("data")
+    path = noted.get("path") if isinstance(noted, dict) else None
+    try:
+        found = overlap(model, Sequences.open(str(path))) if path else None
+    except DataError:
+        return None
+    return None if found is None else {"known": found.known, "items": found.items}
 
 
 def _place(letter: str) -> tuple[int, str]:
@@ -192,6 +211,8 @@ def _size(found: dict[str, Any]) -> list[tuple[str, str]]:
         users = f"; vectors of {found['users_with_vectors']:,} users" if found["users_with_vectors"] else ""
         known = ", ".join(["with names" if found["titles"] else "without names", *found["fields"]])
         lines.append(("catalogue", f"{found['items']:,} items, {known}{users}"))
+        if fit := found["catalog"]:
+            lines.append(("fit", f"{fit['known']:,} of the {fit['items']:,} items that its data has now are known"))
     lines.append(("made with", ", ".join(f"{name} {version}" for name, version in _section(found, "versions").items())))
     bad = [f"{name} is {file['state']}" for name, file in found["files"].items() if file["state"] != "intact"]
     state = "all intact" if found["intact"] else f"NOT usable: {', '.join(bad) or found['reason']}; train again or restore it"
