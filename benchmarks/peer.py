@@ -28,8 +28,8 @@ class Peer(NamedTuple):
 
 PEERS = {
     # RecBole 1.2.1 uses names that NumPy 2 no longer has.
-    "recbole": Peer("RecBole 1.2.1's GRU4Rec", ("recbole==1.2.1", "numpy<2"), "gru4rec.py", 2048, 3),
-    "rectools": Peer("RecTools 0.19.0's SASRec", ("rectools[torch]==0.19.0",), "sasrec.py", 128, 3),
+    "recbole": Peer("RecBole 1.2.1's GRU4Rec", ("recbole==1.2.1", "numpy<2"), "gru4rec.py", 2048, 8),
+    "rectools": Peer("RecTools 0.19.0's SASRec", ("rectools[torch]==0.19.0",), "sasrec.py", 128, 8),
 }
 
 

@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from hcarec.ops import bpr, cpu, negatives, parameters
+from hcarec.ops import bpr, cpu, parameters
 from hcarec.ops.negatives import bitmap, draw, known_items
 from hcarec.ops.simd import load, pointer, store
-from hcarec.ops.streams import stream
+from hcarec.ops.streams import epoch_order, stream
 
 from machine import describe
 
@@ -81,7 +81,7 @@ def network_rate(data: Data, n_items: int, d: int, w_x: int, w_h: int, rounds: i
     theta = parameters.initialise(parameters.shapes(n_items, d, w_x, w_h), 1)
 
     def run(epoch: int) -> int:
-        order = negatives.epoch_order(len(offsets) - 1, 1, epoch)
+        order = epoch_order(len(offsets) - 1, 1, epoch)
         return cpu.train_users(theta, items, offsets, order, epoch=epoch, w_x=w_x, w_h=w_h, **SGD).steps
 
     return rate(run, rounds)
@@ -93,7 +93,7 @@ def bpr_rate(data: Data, n_items: int, rounds: int) -> Speed:
     theta = parameters.initialise({"P": (len(offsets) - 1, D), "X": (n_items, D)}, 1)
 
     def run(epoch: int) -> int:
-        order = negatives.epoch_order(len(offsets) - 1, 1, epoch)
+        order = epoch_order(len(offsets) - 1, 1, epoch)
         return bpr.train_users(theta, items, offsets, order, epoch=epoch, **SGD).steps
 
     return rate(run, rounds)
@@ -116,7 +116,7 @@ def sampler_rate(data: Data, n_items: int, rounds: int) -> Speed:
     """Return the negatives drawn a second: what drawing adds to the reading of a user's items, which training does in any case."""
     items, offsets = data
     out = np.empty(int(np.diff(offsets).max()), np.int32)
-    seen, order = bitmap(n_items), negatives.epoch_order(len(offsets) - 1, 1, 0)
+    seen, order = bitmap(n_items), epoch_order(len(offsets) - 1, 1, 0)
 
     def run(epoch: int, drawing: bool) -> int:
         return int(_read_all(items, offsets, order, n_items, stream(1, epoch), seen, out, drawing))
@@ -161,7 +161,7 @@ def extra_memory(data: Data) -> float:
     """Return the most memory, in MiB, that an epoch takes above parameters and data."""
     items, offsets = data
     theta = parameters.initialise(parameters.shapes(N_ITEMS, D, 5, 5), 1)
-    order = negatives.epoch_order(len(offsets) - 1, 1, 0)
+    order = epoch_order(len(offsets) - 1, 1, 0)
     tracemalloc.start()
     cpu.train_users(theta, items, offsets, order, epoch=0, w_x=5, w_h=5, **SGD)
     peak = tracemalloc.get_traced_memory()[1]

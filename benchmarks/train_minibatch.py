@@ -38,7 +38,7 @@ from hcarec.training.trainers import settle, trainer_of
 from machine import describe
 from peer import PEERS, Running, install, write_log
 
-D, LENGTH, ROUNDS = 64, 200, 2
+D, LENGTH, ROUNDS = 64, 200, 3
 GOALS = {"recbole": 10.0, "rectools": 4.0}
 PLAN_GOAL, MEMORY_GOAL_GIB = 0.25, 4.0
 ML, BEAUTY, CHECKINS, SHOP = "ml-latest-small", "amazon_beauty", "foursquare_sg", "retailrocket"
