@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -15,13 +16,13 @@ from typing import Any
 import pytest
 
 from hcarec.recommendation import recommend
-from hcarec.serve.lane import LARGEST, Turn
+from hcarec.serve.lane import LARGEST, Lane, Turn
 from hcarec.serve.policy import Stamped
 from hcarec.serve.service import Ask, NewEvent, Service
 from hcarec.serve.stores.apart import ApartStore
 from hcarec.serve.stores.errors import StoreDamaged, StoreFull, StoreUnreachable
 from hcarec.serve.stores.interface import Change, Event
-from hcarec.serve.stores.line import Line
+from hcarec.serve.stores.line import ALIVE, Line
 from hcarec.serve.stores.sqlite import SqliteStore
 from hcarec.serve.taking import NOBODY, Group, Moved, Taker
 from live_models import models, quick_folder, run, running, until
@@ -386,3 +387,22 @@ def test_events_leave_nothing_behind_for_the_garbage_collector(tmp_path: Path) -
     finally:
         gc.enable()
         store.close()
+
+
+def test_an_answer_that_comes_with_a_sign_of_life_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, other = socket.socketpair()
+    mine.setblocking(False)
+    lane, read = object.__new__(Lane), []
+    lane._line, lane._takes = Line(mine), [None]  # type: ignore[list-item]
+    monkeypatch.setattr(Lane, "_answers", lambda self, message: [message.kind])
+    monkeypatch.setattr(Lane, "_over", lambda self, answers: read.extend(answers))
+    writer = Line(other)
+    with mine, other:
+        writer.send(ALIVE)
+        lane._readable()
+        assert read == []
+        writer.send(ALIVE)
+        writer.send(ALIVE)
+        writer.send("result", 1)
+        lane._readable()  # once: the socket has nothing more to tell
+        assert read == ["result"]

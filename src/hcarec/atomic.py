@@ -63,7 +63,9 @@ def write_bytes(target: Path, content: bytes) -> None:
 
 def read_bytes(path: Path) -> bytes:
     """Read a plain file; a pipe or a device, which might never end, is refused by OSError."""
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # to open a pipe waits for its writer otherwise
+    # To open a pipe waits for its writer otherwise; not every system has both.
+    flags = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    handle = os.open(path, os.O_RDONLY | flags)
     with os.fdopen(handle, "rb") as file:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise OSError(errno.EINVAL, "it is not a plain file", str(path))

@@ -13,6 +13,8 @@ FULL = re.compile(r"out of memory|can't allocate memory|STATUS_ALLOC_FAILED", re
 # By their messages and the names of their types: many an error comes from where torch need not be installed.
 FAILED = re.compile(r"CUDA (driver )?error|CUBLAS_STATUS|CUDNN_STATUS")
 """Messages of a GPU that failed, or is gone."""
+KERNEL_ERRORS = ("OutOfResources", "PTXASError")
+"""Types of Triton's errors about kernels that a card is too small for."""
 
 
 def choose(asked: str) -> str:
@@ -46,8 +48,12 @@ def failures(where: Callable[[], str], smaller: str) -> Iterator[None]:
     """
     try:
         yield
-    except (MemoryError, RuntimeError) as error:
+    except Exception as error:
         text, kind = " ".join(str(error).split("\n", 1)[0].split()), type(error).__name__
+        if not isinstance(error, (MemoryError, RuntimeError)) and kind not in KERNEL_ERRORS:
+            raise
+        if kind in KERNEL_ERRORS:
+            raise DeviceError(f"the GPU cannot run a kernel {where()} ({text[:200]}): use a smaller d (--set d=..), or --device cpu") from None
         on_gpu = FAILED.search(text) or kind in ("OutOfMemoryError", "AcceleratorError")
         if isinstance(error, MemoryError) or kind == "OutOfMemoryError" or FULL.search(text):
             place = "GPU" if on_gpu else "machine"

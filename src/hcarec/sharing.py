@@ -48,7 +48,7 @@ def _service(control: str, folder: Path) -> Iterator[bool]:
         (folder / part).mkdir()
         os.environ[name] = str(folder / part)
     try:
-        yield _answers([control, "-d"]) and _answers([sys.executable, "-c", TRY])
+        yield _answers([control, "-d"]) and _answers([sys.executable, "-P", "-c", TRY])
     finally:
         _answers([control], given="quit\n")
         for name, value in before.items():

@@ -282,7 +282,7 @@ def test_a_device_that_is_missing(data: Sequences) -> None:
         pytest.skip("there is a GPU here")
     with pytest.raises(ConfigError, match="device is cuda, but torch finds no GPU here"):
         train(data, model="gru", trainer="minibatch", device="cuda")
-    with pytest.raises(ConfigError, match="the trainer user-sgd computes on the CPU"):
+    with pytest.raises(ConfigError, match="this model is trained on the CPU"):
         train(data, model="gru", device="cuda")
 
 

@@ -119,16 +119,31 @@ def _refit(trained: Model, sequences: Sequences, out: Path, seed: int, options: 
     return refitted
 
 
+def _on_gpu(options: dict[str, Any]) -> bool:
+    """Say whether runs with these options compute on a GPU."""
+    import inspect
+
+    from hcarec.models import make, read_config
+    from hcarec.training import train as train_model
+    from hcarec.training.trainers import trainer_of
+
+    settings = {name: value for name, value in options.items() if name not in inspect.signature(train_model).parameters}
+    config = read_config(options["config"], options["model"]) if options["config"] is not None else {}
+    given: dict[str, Any] = {"model": options["model"] or "hca-gru"} | config | settings
+    model = make(**given)
+    return model.config.trains and trainer_of(model).choose_device(options["device"]) == "cuda"
+
+
 def _several(data: Path, out: Path, runs: int, first_seed: int, options: dict[str, Any], json: str | None) -> None:
     import contextlib
 
-    from hcarec import hardware, sharing
+    from hcarec import sharing
     from hcarec.cli.train_view import show_runs, watch_runs
     from hcarec.parallel import Job, train_several
 
     jobs = [Job(out / f"seed-{seed}", {**options, "seed": seed}) for seed in range(first_seed, first_seed + runs)]
     with contextlib.ExitStack() as stack:
-        if options["device"] != "cpu" and options.get("trainer") != "user-sgd" and hardware.gpus():
+        if _on_gpu(options):
             how = stack.enter_context(sharing.card())
             console(stderr=True).print(f"runs that compute on the GPU share it {how}", markup=False)
         told = stack.enter_context(watch_runs(runs))

@@ -204,14 +204,16 @@ class Lane:
         """Read the answer to the group under way."""
         assert self._line is not None
         try:
-            message = self._line.received()
+            # A word that the process is alive may have come together with the answer, of which the socket will not tell again.
+            while (message := self._line.received()) is not None and message.kind == ALIVE:
+                self._heard = time.monotonic()
         except Exception:  # it has ended; or what it says makes no sense, and it is of no use either
             answers = self._all(self._lost())
             if self._takes:
                 self._over(answers)
             return
         self._heard = time.monotonic()
-        if message is not None and message.kind != ALIVE and self._takes:
+        if message is not None and self._takes:
             self._over(self._answers(message))
 
     def _answers(self, message: Message) -> list[Result]:

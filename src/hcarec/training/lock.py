@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 from hcarec.artefact import CHECKPOINT
@@ -18,27 +19,48 @@ def one_run(out: Path) -> Iterator[None]:
     The system lets go of the lock when the process ends, however it ends. Where there are no such
     locks (Windows) nothing is held.
     """
-    try:
-        import fcntl
-    except ImportError:
+    if find_spec("fcntl") is None:
         yield
         return
     folder = out / CHECKPOINT
+    handle = _locked(out, folder)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder, os.O_RDONLY)
-    except OSError as error:
-        raise ModelError(f"cannot write '{out}': {error.strerror}; choose another -o") from None
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigError(
-                f"another run is training into '{out}': wait for it to end, or choose another -o"
-            ) from None
         yield
     finally:
-        os.close(handle)
         with contextlib.suppress(OSError):  # nothing was written: leave no empty folders behind
             folder.rmdir()
             out.rmdir()
+        os.close(handle)
+
+
+def _locked(out: Path, folder: Path) -> int:
+    """Return the open folder, locked; one that another run has just removed is made anew."""
+    import fcntl
+
+    while True:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            handle = os.open(folder, os.O_RDONLY)
+        except OSError as error:
+            raise ModelError(f"cannot write '{out}': {error.strerror}; choose another -o") from None
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_there(folder, handle):
+                return handle
+        except BlockingIOError:
+            os.close(handle)
+            raise ConfigError(
+                f"another run is training into '{out}': wait for it to end, or choose another -o"
+            ) from None
+        except OSError as error:
+            os.close(handle)
+            raise ModelError(f"cannot lock '{out}': {error.strerror}; choose another -o") from None
+        os.close(handle)
+
+
+def _is_there(folder: Path, handle: int) -> bool:
+    """Say whether a path still leads to an open folder."""
+    try:
+        return os.path.samestat(os.stat(folder), os.fstat(handle))
+    except FileNotFoundError:
+        return False

@@ -5,6 +5,7 @@ It knows nothing of how an epoch learns: that is a `Trainer`'s business.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import threading
@@ -65,6 +66,8 @@ class Loop:
         self.model, self.data, self.out, self.run, self.callback = model, data, out, run, callback
         self.selection, self.hide_seen, self.ks = rules.selection, rules.hide_seen, rules.ks
         self.checkpoint_seconds = checkpoint_seconds
+        self.ranks_on: str | None = None
+        """What the test part is ranked on, where that is not what the run computes on."""
         self.began = time.perf_counter()
 
     # -- before ----------------------------------------------------------------------------------
@@ -154,12 +157,14 @@ class Loop:
         with self.callback.busy(begins), failures:
             self.model.initialize(items, offsets, self.run.seed, self.run.threads)
         finished = self._train(state) if self.model.config.trains else True
-        return self._finish(state, finished, planned if compare else None)
+        less = less_memory(self.model)
+        with devices.failures(lambda: "while the test part was evaluated", less):
+            return self._finish(state, finished, planned if compare else None)
 
     def _settle(self) -> tuple[str, ...]:
         """Decide on device and whatever else is left to the data; return that in words."""
         if not self.model.config.trains:
-            self.run = replace(self.run, device="cpu")
+            self.run = replace(self.run, device=Trainer.choose_device(self.run.device))
             return ()
         kind = trainer_of(self.model)
         self.run = replace(self.run, device=kind.choose_device(self.run.device))
@@ -189,17 +194,17 @@ class Loop:
                 )
             raise ModelError(f"{text}; {self._keep(state)}") from None
         except DeviceError as error:
-            self.run = replace(self.run, device="cpu")  # what is left is done where it is safe
+            self.ranks_on = "cpu"  # what is left is done where it is safe
             raise DeviceError(f"{error}; {self._keep(state)}") from None
 
     def _keep(self, state: Checkpoint) -> str:
         """Write the model of the best epoch so far, where there is one; say what is kept."""
         if self._holds_finished():
-            self._finish(state, False, None)
             return f"the model that was in '{self.out}' before is kept"
-        self._finish(state, False, None)
-        if state.chosen is not None:
-            return f"the model of epoch {state.chosen} is kept"
+        with contextlib.suppress(DeviceError), devices.failures(str, ""):
+            self._finish(state, False, None)
+            if state.chosen is not None:
+                return f"the model of epoch {state.chosen} is kept"
         if self.out is not None and checkpoint.exists(self.out):
             return "the last checkpoint is kept"
         return "nothing was written"
@@ -396,7 +401,7 @@ class Loop:
             found, _, _ = evaluate_part(
                 self.model, *test,
                 hide_seen=self.hide_seen, exact=True, threads=self.run.threads,
-                device=self.run.device, ks=self.ks,
+                device=self.ranks_on or self.run.device, ks=self.ks,
             )  # fmt: skip
         return finite(found)
 

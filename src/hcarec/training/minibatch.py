@@ -149,6 +149,9 @@ class Minibatch(Trainer):
     @contextmanager
     def _precision(self) -> Iterator[None]:
         """Let products of float32 be computed as the settings say, and set back what was before."""
+        if self.device.type == "cpu":
+            yield
+            return
         before = torch.get_float32_matmul_precision()
         torch.set_float32_matmul_precision(
             "high" if self.settings.precision == "tf32" else "highest"

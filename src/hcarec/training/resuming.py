@@ -37,6 +37,11 @@ def begin(
             " or choose another -o"
         )
     found = checkpoint.read(out)
+    if found is None and (out / artefact.MANIFEST).exists():
+        raise ConfigError(
+            f"'{out}' holds {_held(out)} without a checkpoint, so that there is nothing to go on"
+            " with: replace it with --overwrite, or choose another -o"
+        )
     if found is None:
         return Checkpoint(run)
     if not resume:

@@ -109,8 +109,7 @@ class Trainer(ABC):
         """Return the device that a run takes, or refuse the one asked for; auto is the best one."""
         if asked not in ("auto", "cpu"):
             raise ConfigError(
-                f"device is {asked}, but the trainer {cls.name} computes on the CPU:"
-                " leave --device out"
+                f"device is {asked}, but this model is trained on the CPU: leave --device out"
             )
         return "cpu"
 

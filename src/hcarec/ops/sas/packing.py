@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
+
+from hcarec.ops.transfer import to_device
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,5 @@ def pack(lengths: np.ndarray, rows: np.ndarray, T: int, device: Any = "cpu") -> 
     longest = int(sizes.max(initial=0))
     number = np.repeat(np.arange(len(rows)), sizes)
     steps = np.arange(len(number)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    places, steps, padded = (
-        torch.from_numpy(one).to(device)
-        for one in (rows[number] * T + steps, steps, number * longest + steps)
-    )
-    return Packing(places, steps, padded, (len(rows), longest))
+    there = to_device(device, rows[number] * T + steps, steps, number * longest + steps)
+    return Packing(there[0], there[1], there[2], (len(rows), longest))

@@ -26,7 +26,7 @@ from hcarec.errors import InputError
 from hcarec.processes import python_module
 from hcarec.serve.stores import errors
 from hcarec.serve.stores.interface import Change, Checked, Event, Figures, History, Loaded, Page, Progress, Rebuilt, Retained, Wanted
-from hcarec.serve.stores.line import ALIVE, Line, Message
+from hcarec.serve.stores.line import ALIVE, ALIVE_EVERY_S, Line, Message
 from hcarec.serve.taking import Moved
 
 SEND_BUFFER = 1 << 18
@@ -40,6 +40,8 @@ RESULTS: dict[str, Any] = {
 }  # fmt: skip
 SILENCE = 5.0
 """A process that has said nothing for so many times the `timeout` while it owes an answer, not even that it is alive, is ended and started anew."""
+LEAST_SILENCE_S = 4 * ALIVE_EVERY_S
+"""No process is given up sooner, however short a timeout is set: one that works says so every half second."""
 START_S = 60.0
 """How long a process may be silent that has just been started, and has everything to import."""
 END_S = 5.0
@@ -58,7 +60,7 @@ class ApartStore:
     """The line for events, `events` at its time, of the last process that is known to have ended."""
 
     def __init__(self, path: str | Path, verify: bool = True, timeout: float = 2.0, history_limit: int | None = None) -> None:
-        self._path, self._verify, self._history_limit, self.silence_s = os.path.abspath(path), verify, history_limit, SILENCE * timeout
+        self._path, self._verify, self._history_limit, self.silence_s = os.path.abspath(path), verify, history_limit, max(SILENCE * timeout, LEAST_SILENCE_S)
         self.waiting_since: float | None = None
         """When the call under way, or its last step, began, None while there is none; any thread may ask."""
         self.heard_at = 0.0
@@ -90,6 +92,13 @@ class ApartStore:
         line = self._line
         self._begin_wait()
         try:
+            self._send(line, name, arguments)
+            return self._finish(name, asked)
+        finally:
+            self.waiting_since = None
+
+    def _send(self, line: Line, name: str, arguments: Sequence[Any]) -> None:
+        try:
             line.send(name, arguments)
         except UnicodeEncodeError:
             raise InputError("an id is not valid unicode (it holds a lone surrogate): give text that UTF-8 can hold") from None
@@ -97,10 +106,6 @@ class ApartStore:
             raise InputError("a number does not fit into 64 bits: give times in microseconds since 1970") from None
         except OSError:
             raise self._gone(line) from None
-        try:
-            return self._finish(name, asked)
-        finally:
-            self.waiting_since = None
 
     def _begin_wait(self) -> None:
         self.waiting_since = self.heard_at = time.monotonic()
