@@ -72,14 +72,18 @@ def run(settings: Settings, started: Callable[[Service, str], None]) -> None:
         raise ConfigError(f"the folder of backups '{settings.backups}' is not there: make it, or give another")
     if settings.backups is not None:
         atomic.sweep(settings.backups)  # half a backup still holds people's events
-    with bind(settings.host, settings.port) as listening, asyncio.Runner(loop_factory=_loop()) as runner:
-        runner.run(_serve(settings, keys, listening, started))
+    forced = ForcedExit(settings.limits.drain_seconds)
+    try:
+        with bind(settings.host, settings.port) as listening, asyncio.Runner(loop_factory=_loop()) as runner:
+            runner.run(_serve(settings, keys, listening, started, forced))
+    finally:
+        forced.disarm()
 
 
-async def _serve(settings: Settings, keys: Keys | None, listening: socket.socket, started: Callable[[Service, str], None]) -> None:
+async def _serve(settings: Settings, keys: Keys | None, listening: socket.socket, started: Callable[[Service, str], None], forced: ForcedExit) -> None:
     given: dict[str, Any] = {"data": settings.data, "restore": settings.restore, "beside": settings.beside, "allow_mismatch": settings.allow_mismatch}
     service = await Service.open(settings.model, settings.store, options=settings.options, **given)
-    forced = ForcedExit(settings.limits.drain_seconds, service.abandon)
+    forced.last = service.abandon
     with _logging(settings.log) as log:
         try:
             site = Site(service, settings.limits, keys, log, settings.model.resolve().parent, settings.backups)
