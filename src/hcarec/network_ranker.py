@@ -71,7 +71,7 @@ class NetworkRanker:
         back = np.argsort(order)
         H = np.concatenate([vectors for vectors, _ in found])[back]
         corrections = [part for _, part in found if part is not None]
-        return Queries(H, _joined(corrections).take(back) if corrections else None)
+        return Queries(H, Corrections.join(corrections).take(back) if corrections else None)
 
     def _encode_batch(self, items: np.ndarray, begins: np.ndarray, lengths: np.ndarray) -> Queries:
         """Return the queries of a batch of histories."""
@@ -101,14 +101,6 @@ def _batches(order: np.ndarray, lengths: np.ndarray) -> Iterator[np.ndarray]:
         end = begin + max(1, EVENTS // max(1, longest))
         yield order[begin:end]
         begin = end
-
-
-def _joined(parts: list[Corrections]) -> Corrections:
-    """Return the corrections of several batches one after another."""
-    counts = np.concatenate([np.diff(part.offsets) for part in parts])
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-    items, values = (np.concatenate([getattr(part, name) for part in parts]) for name in ("items", "values"))
-    return Corrections(items, offsets, values)
 
 
 def _array(tensor: Tensor) -> np.ndarray:

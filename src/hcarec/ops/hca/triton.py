@@ -79,7 +79,7 @@ def level(
 ) -> Tensor:
     """Attend over the last w rows of every step and return the level's output.
 
-    rows (P, d) packed step after step, step (P,) and starts (steps + 1,) int32 as in `Packing`;
+    rows (P, d) packed step after step, step (P,) and starts (steps + 1,) int64 as in `Packing`;
     Q (d, d), r (d,), W_0 and W_1 (N, d), b (N,). The output is W_0 row + W_1 context + b ("gates"),
     tanh(W_0 row + W_1 context) ("paper") or row + W_1 context ("residual"), (P, N).
     """

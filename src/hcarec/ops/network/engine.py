@@ -92,7 +92,7 @@ def encode(
     vectors = np.concatenate([nothing, *(part[0] for part in parts)])
     if not packed.scoring.w_c:
         return vectors, None
-    return vectors, _join([part for _, part in parts if part is not None])
+    return vectors, Corrections.join([part for _, part in parts if part is not None])
 
 
 def queries(packed: Packed, states: np.ndarray) -> Found:
@@ -117,16 +117,6 @@ def queries(packed: Packed, states: np.ndarray) -> Found:
 def views(states: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
     """Return contiguous states as flat float32, as flat int32, and the length of one."""
     return states.view(np.float32), states.view(np.int32), states.dtype.itemsize // 4
-
-
-def _join(parts: list[Corrections]) -> Corrections:
-    """Return the corrections of all users."""
-    sizes = [np.zeros(1, np.int64), *(np.diff(part.offsets) for part in parts)]
-    return Corrections(
-        np.concatenate([np.empty(0, np.int32), *(part.items for part in parts)]),
-        np.cumsum(np.concatenate(sizes)),
-        np.concatenate([np.empty(0, np.float32), *(part.values for part in parts)]),
-    )
 
 
 def _in_parts(work: Callable[[int, int], Any], n: int, threads: int) -> list[Any]:

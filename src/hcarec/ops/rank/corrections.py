@@ -7,6 +7,7 @@ product; nothing is added to it, not even zero.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +23,16 @@ class Corrections(NamedTuple):
     items: np.ndarray
     offsets: np.ndarray
     values: np.ndarray
+
+    @classmethod
+    def join(cls, parts: Sequence[Corrections]) -> Corrections:
+        """Return the corrections of several groups of users, one after another."""
+        sizes = [np.zeros(1, np.int64), *(np.diff(part.offsets) for part in parts)]
+        return cls(
+            np.concatenate([np.empty(0, np.int32), *(part.items for part in parts)]),
+            np.cumsum(np.concatenate(sizes)),
+            np.concatenate([np.empty(0, np.float32), *(part.values for part in parts)]),
+        )
 
     def take(self, users: np.ndarray | slice) -> Corrections:
         """Return the corrections of some users, (n,) int or a slice, in that order."""
