@@ -19,6 +19,7 @@ from torch import Tensor
 from hcarec.ops.hca.layers import run_layers
 from hcarec.ops.hca.packing import pack
 from hcarec.ops.hca.parameters import Network, shapes
+from hcarec.ops.transfer import to_device
 
 GOALS = {(512, 50, 20): 4.0, (4096, 50, 64): 6.0, (256, 200, 128): 1.5}
 GRID = list(itertools.product((64, 512, 4096), (20, 50, 200), (16, 20, 64, 128)))
@@ -95,7 +96,7 @@ def layer(batch: int, length: int, d: int, form: str, seed: int = 0) -> Any:
         if name != "X":
             value = torch.rand(shape, generator=draw, device="cuda")
             theta[name] = ((2 * value - 1) / d**0.5).requires_grad_()
-    packing = pack(np.full(batch, length), np.arange(batch), length, 5, "cuda")
+    packing = pack(np.full(batch, length), np.arange(batch), length, 5, partial(to_device, "cuda"))
     x, d_y = (torch.randn(batch * length, d, generator=draw, device="cuda") for _ in range(2))
     return network, theta, x.requires_grad_(), packing, d_y
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from hcarec import hardware
 from hcarec.models import Model
+from hcarec.ops.hca.copying import trimmed
 from hcarec.ops.hca.shards import one_torch_thread
 from hcarec.ops.rank import torch as device_rank
 from hcarec.ops.rank.corrections import Corrections
@@ -81,9 +82,9 @@ class NetworkRanker:
         sizes, rows = self._on_device(lengths), torch.arange(len(lengths), device=self._device)
         last = sizes - 1
         o = self._network(padded, sizes)[rows, last]
-        corrections = self._network.corrections(padded, sizes, rows, last, o)
+        corrections = self._network.corrections(padded, rows, last, o)
         if corrections is not None:
-            corrections = Corrections(*map(_array, corrections))
+            corrections = Corrections(*map(_array, trimmed(corrections)))
         return Queries(_array(self._network.queries(o)), corrections)
 
     def _on_device(self, array: np.ndarray) -> Tensor:

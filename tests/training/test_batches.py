@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hcarec.data.split import Part
-from hcarec.training.batches import WAYS, Batches
+from hcarec.training.batches import WAYS, Batches, shape_of
 
 LENGTHS = st.lists(st.integers(0, 23), min_size=1, max_size=12)
 
@@ -81,3 +81,34 @@ def test_whole_sequences_of_like_lengths_stand_together() -> None:
     batches = Batches(part_of(lengths), "sequences", 32, 200, 1, 0, 1)
     padded = sum(batch.items.size for batch in batches)
     assert padded < 1.1 * sum(length - 1 for length in lengths)
+
+
+@given(LENGTHS, st.integers(1, 9), st.integers(1, 23), st.integers(1, 4))
+@pytest.mark.parametrize("way", WAYS)
+def test_a_filled_batch_has_its_shape_and_the_same_targets(
+    way: str, lengths: list[int], size: int, length: int, positions: int
+) -> None:
+    for batch in Batches(part_of(lengths), way, size, length, positions, 3, 1):
+        shape = shape_of(batch, way, size, length, positions)
+        filled, (n, T) = batch.fill(shape), batch.items.shape
+        assert filled.items.shape == (shape.sequences, shape.steps)
+        assert filled.lengths.max() == shape.steps <= length
+        assert filled.lengths.sum() == shape.events
+        assert len(filled.targets) == len(filled.rows) == len(filled.steps) == shape.positions
+        assert (filled.items[:n, :T] == batch.items).all() and filled.items[n:].sum() == 0
+        assert (filled.lengths[:n] == batch.lengths).all()
+        counts = filled.targets >= 0
+        assert (filled.steps < filled.lengths[filled.rows]).all()
+        for name in ("rows", "steps", "targets"):
+            assert (getattr(filled, name)[counts] == getattr(batch, name)).all()
+
+
+def test_few_shapes_occur() -> None:
+    lengths = np.random.default_rng(0).integers(2, 400, 2000).tolist()
+    for way, most in (("sequences", 60), ("prefixes", 12), ("positions", 12)):
+        shapes = {
+            shape_of(batch, way, 64, 50, 4)
+            for epoch in range(2)
+            for batch in Batches(part_of(lengths), way, 64, 50, 4, 0, epoch)
+        }
+        assert len(shapes) <= most, (way, len(shapes))

@@ -17,10 +17,12 @@ from torch.nn.functional import pad
 
 from hcarec.data.split import Part
 from hcarec.models.hca_gru import HCAGRU
+from hcarec.models.sasrec import SASRec
 from hcarec.ops import reference
 from hcarec.ops.hca import backends, parameters, windows
 from hcarec.ops.loss import sampled
 from hcarec.ops.loss import torch as losses
+from hcarec.ops.sas import parameters as sas
 from hcarec.settings import RunSettings
 from hcarec.training import minibatch, objective
 from hcarec.training.minibatch import Minibatch
@@ -89,12 +91,18 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     if request.param == "cuda" and not torch.cuda.is_available():
         pytest.skip("torch finds no GPU here")
     if request.param == "cpu":
-        for module in (backends, losses):
-            monkeypatch.setattr(module, "default_backend", lambda *_: "torch")
-        for name in ("sum", "dot", "spread"):
-            monkeypatch.setattr(windows, f"_{name}", getattr(windows, f"{name}_in_torch"))
-        monkeypatch.setattr("hcarec.ops.hca.layers.drop", plain_drop)
+        use_plain_operations(monkeypatch)
     return str(request.param)
+
+
+def use_plain_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a CPU compute by the torch operations of a GPU."""
+    for module in (backends, losses):
+        monkeypatch.setattr(module, "default_backend", lambda *_: "torch")
+    for name in ("sum", "dot", "spread"):
+        monkeypatch.setattr(windows, f"_{name}", getattr(windows, f"{name}_in_torch"))
+    for module in ("hca", "sas"):
+        monkeypatch.setattr(f"hcarec.ops.{module}.layers.drop", plain_drop)
 
 
 def plain_drop(x: Tensor, p: float, keys: Any) -> Tensor:
@@ -118,12 +126,16 @@ class ReferenceNetwork(Module):
     def named(self) -> dict[str, Parameter]:
         return {name: self.tensors[key] for key, name in self.names.items()}
 
-    def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
+    def lay_out(self, lengths: np.ndarray, T: int, send: Any) -> list[int]:
+        sizes: list[int] = lengths.tolist()
+        return sizes
+
+    def run(self, items: Tensor, lengths: list[int]) -> Tensor:
         theta, rows = self.named(), []
         torch.randint(
             2**62, ()
         )  # as the network draws a seed of dropout, before negatives are drawn
-        for row, n in zip(items, lengths.tolist(), strict=True):
+        for row, n in zip(items, lengths, strict=True):
             outputs = reference.network_outputs(theta, self.network, row[:n])
             scores = reference.score_all(theta, self.network, row[:n], outputs)
             rows.append(pad(scores, (0, 0, 0, len(row) - n)))
@@ -153,10 +165,15 @@ def make_part(users: int, longest: int, n_items: int) -> Part:
     return Part((n_items * rng.random(offsets[-1]) ** 2).astype(np.int32), offsets)
 
 
-def make(kind: type[HCAGRU], device: str, part: Part, n_items: int, **settings: Any) -> Minibatch:
-    model = kind(**{**PLAIN, **settings})
+def make(
+    kind: type[HCAGRU | SASRec], device: str, part: Part, n_items: int, **settings: Any
+) -> Minibatch:
+    names = kind.setting_names()
+    chosen = {name: value for name, value in {**PLAIN, **settings}.items() if name in names}
+    model = kind(**chosen)
     model.item_events = np.bincount(part.items, minlength=n_items)
-    model.theta = parameters.initialize(model.network, n_items, seed=5)
+    first = sas.initialize if isinstance(model, SASRec) else parameters.initialize
+    model.theta = first(model.network, n_items, seed=5)  # type: ignore[arg-type]
     return Minibatch(model, part, RunSettings(seed=1, threads=1, device=device))
 
 
@@ -245,6 +262,21 @@ def card() -> None:
         pytest.skip("torch finds no GPU here")
 
 
+SAS: dict[str, Any] = {"d": 16, "blocks": 2, "heads": 2, "scores": "cosine", "copy_window": 4}
+
+
+@pytest.mark.usefixtures("card")
+@pytest.mark.parametrize("way", ["sequences", "prefixes", "positions"])
+def test_sasrec_on_a_card_learns_as_on_a_cpu(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    part, settings = make_part(60, 30, N_ITEMS), {**SAS, "length": 20, "batches": way}
+    curve = run(make(SASRec, "cuda", part, N_ITEMS, **settings))
+    dropped = [make(SASRec, "cuda", part, N_ITEMS, **settings, **DROPOUT) for _ in range(2)]
+    assert run(dropped[0]) == run(dropped[1])
+    assert bits(dropped[0].state()) == bits(dropped[1].state())
+    use_plain_operations(monkeypatch)
+    assert curve == pytest.approx(run(make(SASRec, "cpu", part, N_ITEMS, **settings)), rel=LOSS)
+
+
 @pytest.mark.usefixtures("card")
 @pytest.mark.parametrize(("precision", "near"), [("tf32", 1e-2), ("bfloat16", 5e-2)])
 @pytest.mark.parametrize("loss", ["cross-entropy", "sampled-softmax", "bpr-max", "bce"])
@@ -262,11 +294,12 @@ def test_lower_precision_learns_alike_and_gives_the_same_bits(
 @pytest.mark.usefixtures("card")
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 def test_no_step_waits_for_the_card() -> None:
-    trainer = wide("cuda", copy_window=0)
+    trainer = wide("cuda")
     run(trainer, epochs=1)
+    assert trainer.graphs is not None
     try:
         torch.cuda.set_sync_debug_mode("error")
-        for batch in trainer._batches(2):
+        for batch in trainer._batches(1):  # of known shapes: a new one is captured first
             trainer._learn(batch, 100)
     finally:
         torch.cuda.set_sync_debug_mode("default")

@@ -115,13 +115,13 @@ def cross_entropy(H: Tensor, Z: Tensor, targets: Tensor, corrections: tuple[Tens
     """Return mean_p [ log sum_i exp(s_pi) - s_p,target ], where s_pi = H_p . Z_i + v_pi and i goes over the whole catalog.
 
     H (P, d), Z (n_items, d), targets (P,) -> scalar. The corrections (items, offsets, values), ragged over the positions,
-    are v; it is zero elsewhere.
+    are v; it is zero elsewhere. A position whose target is -1 does not count.
     """
     s, every = H @ Z.T, torch.arange(len(H), device=H.device)
     if corrections is not None:
         items, offsets, values = corrections
         s = s.index_put((every.repeat_interleave(offsets.diff()), items.long()), values, accumulate=True)
-    return (torch.logsumexp(s, 1) - s[every, targets]).mean()
+    return (torch.logsumexp(s, 1) - s[every, targets])[targets >= 0].mean()
 
 
 def mf_loss(theta: Tensors, user: int, items: Tensor, negatives: Tensor) -> Tensor:

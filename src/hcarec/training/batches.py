@@ -32,6 +32,56 @@ class Batch(NamedTuple):
     steps: np.ndarray
     targets: np.ndarray
 
+    def fill(self, shape: Shape) -> Batch:
+        """Return the batch in this shape: sequences of item 0 and positions without a target added.
+
+        Positions without a target have the target -1.
+        """
+        (n, T), short = self.items.shape, shape.events - int(self.lengths.sum())
+        items = np.zeros((shape.sequences, shape.steps), np.int64)
+        items[:n, :T] = self.items
+        whole, rest = divmod(short, shape.steps)
+        lengths = np.zeros(shape.sequences, np.int64)
+        lengths[:n] = self.lengths
+        lengths[n : n + whole] = shape.steps
+        if rest:
+            lengths[n + whole] = rest
+        more = shape.positions - len(self.targets)
+        rows = np.concatenate([self.rows, np.full(more, n)])
+        steps = np.concatenate([self.steps, np.zeros(more, np.int64)])
+        targets = np.concatenate([self.targets, np.full(more, -1)])
+        return Batch(items, lengths, rows, steps, targets)
+
+
+class Shape(NamedTuple):
+    """A size that batches are filled up to, so that few shapes of batches occur.
+
+    The longest sequence has all `steps`, the lengths add up to `events`.
+    """
+
+    sequences: int
+    steps: int
+    events: int
+    positions: int
+
+
+def shape_of(batch: Batch, way: str, size: int, length: int, positions: int) -> Shape:
+    """Return the smallest shape that a batch of `size` samples of at most `length` events fits.
+
+    Steps are cut into eighths of the longest sample, events into sixteenths of what a batch of
+    such sequences holds.
+    """
+    steps = min(length, _up(batch.items.shape[1], -(-length // 8)))
+    part = -(-size * steps // 16)
+    events = _up(int(batch.lengths.sum()) + steps, part)  # room for one sequence of all steps
+    per_sample = {"sequences": events, "prefixes": size, "positions": size * positions}
+    return Shape(size + 1 + -(-part // steps), steps, events, per_sample[way])
+
+
+def _up(number: int, part: int) -> int:
+    """Round up to a multiple of `part`."""
+    return -(-number // part) * part
+
 
 class Samples(NamedTuple):
     """What an epoch goes through: sample s reads the events [begins[s], ends[s]) of the part.

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from hcarec import devices, hardware
 from hcarec.data.split import Part
@@ -22,10 +22,11 @@ from hcarec.ops.hca.shards import one_torch_thread
 from hcarec.ops.loss.torch import default_backend
 from hcarec.ops.parameters import Theta
 from hcarec.ops.rank.torch import default_backend as ranking_backend
-from hcarec.ops.transfer import to_device
+from hcarec.ops.transfer import Send, to_device
 from hcarec.settings import MinibatchSettings, RunSettings, TrainerSettings
 from hcarec.training import minibatch_cost
-from hcarec.training.batches import Batch, Batches
+from hcarec.training.batches import Batch, Batches, shape_of
+from hcarec.training.graphs import Graphs
 from hcarec.training.objective import Objective
 from hcarec.training.trainer import Diverged, Progress, Trainer, TrainerState
 
@@ -40,6 +41,20 @@ WHOLE_CATALOG = 300_000
 """Items up to which every one is a negative at every step."""
 MOMENTS = ("exp_avg", "exp_avg_sq")
 """What AdamW remembers of every parameter."""
+
+
+class Inputs(NamedTuple):
+    """What a step reads: a batch on the device, how it is laid out, and two numbers.
+
+    The numbers, float64, are the learning rate and the share by which averaged parameters move.
+    """
+
+    items: Tensor
+    rows: Tensor
+    steps: Tensor
+    targets: Tensor
+    numbers: Tensor
+    packings: Sequence[Any]
 
 
 class Minibatch(Trainer):
@@ -64,16 +79,33 @@ class Minibatch(Trainer):
         threads = run.threads or hardware.cores()
         self.network = model.differentiable(threads).to(self.device)
         self.named: dict[str, Tensor] = self.network.named()
-        self.optimizer = torch.optim.AdamW(
-            self._groups(), lr=self.settings.learning_rate, fused=True
-        )
+        self.learning_rate = torch.zeros((), device=self.device)
+        self.optimizer = self._make_optimizer()
         self.averages = (
             {name: value.detach().clone() for name, value in self.named.items()}
             if self.settings.ema
             else {}
         )
         self.objective = Objective(self.settings, model.item_events, self.device, threads)
+        self.graphs: Graphs[Inputs] | None = None
+        if self.device.type == "cuda" and self.objective.static:
+            self.graphs = Graphs(self.device, self._rehearse, self._take_step)
+        self.loss = torch.zeros((), device=self.device)
+        """The loss since the last report, summed over targets."""
         self.step = 0
+
+    def _make_optimizer(self) -> torch.optim.AdamW:
+        """Return AdamW with its moments, which a CUDA graph must find in their places."""
+        optimizer = torch.optim.AdamW(
+            self._groups(),
+            lr=self.learning_rate,
+            fused=True,
+            capturable=self.device.type == "cuda",
+        )
+        for value in self.named.values():
+            moments = {moment: torch.zeros_like(value) for moment in MOMENTS}
+            optimizer.state[value] = {"step": torch.zeros((), device=self.device), **moments}
+        return optimizer
 
     def _groups(self) -> list[dict[str, Any]]:
         """Return the parameters by whether they decay: matrices do, the others do not."""
@@ -94,14 +126,15 @@ class Minibatch(Trainer):
             self.progress = Progress(number, 0, len(batches))
         self.network.train()
         while not self.progress.complete:
-            now, loss, targets = self.progress, torch.zeros((), device=self.device), 0
+            now, targets = self.progress, 0
             last = min(now.position + REPORT, len(batches))
             with one_torch_thread(), self._precision():  # the network has threads of its own
                 for place in range(now.position, last):
                     batch = batches[place]
-                    loss += self._learn(batch, one.epochs * len(batches)) * len(batch.targets)
+                    self._learn(batch, one.epochs * len(batches))
                     targets += len(batch.targets)
-            total = float(loss)  # only here is a GPU waited for
+            total = float(self.loss)  # only here is a GPU waited for
+            self.loss.zero_()
             if not total <= BOUND * max(targets, 1):
                 raise Diverged(number, f"batch {last} of {len(batches)}", ADVICE)
             self.progress = now._replace(
@@ -115,36 +148,71 @@ class Minibatch(Trainer):
             self.part, one.batches, one.batch_size, one.length, one.positions, self.run.seed, number
         )
 
-    def _learn(self, batch: Batch, total: int) -> Tensor:
-        """Take one step and return the mean loss."""
+    def _learn(self, batch: Batch, total: int) -> None:
+        """Take the step of a batch; `total` steps are planned."""
+        one = self.settings
+        # Early on, while parameters change most, their averages forget sooner.
+        keep = min(one.ema, (2 + self.step) / (11 + self.step))
+        numbers = np.array([one.learning_rate * rate(one, self.step, total), 1 - keep])
+        if self.graphs is None:
+            inputs = self._place(batch, numbers, partial(to_device, self.device))
+            self._seed()
+            self._take_step(inputs)
+        else:
+            shape = shape_of(batch, one.batches, one.batch_size, one.length, one.positions)
+            place = partial(self._place, batch.fill(shape), numbers)
+            graph = self.graphs.prepare(shape, place)
+            self._seed()
+            graph.replay()
+        self.step += 1
+
+    def _seed(self) -> None:
+        """Begin the random numbers of a step."""
         seed = (self.run.seed * 0x9E3779B97F4A7C15 + self.step) % 2**63
         torch.default_generator.manual_seed(seed)  # manual_seed looks for all devices, at each step
         if self.device.type == "cuda":
             torch.cuda.manual_seed(seed)
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.settings.learning_rate * rate(self.settings, self.step, total)
-        items, rows, steps, targets = to_device(
-            self.device, batch.items, batch.rows, batch.steps, batch.targets
+
+    def _place(self, batch: Batch, numbers: np.ndarray, send: Send) -> Inputs:
+        """Send a batch to the device; what depends on lengths is laid out on the host."""
+        items, rows, steps, targets, sent = send(
+            batch.items, batch.rows, batch.steps, batch.targets, numbers.view(np.int64)
         )
-        lengths = torch.from_numpy(batch.lengths)  # what depends on them is laid out on the host
+        packings = self.network.lay_out(batch.lengths, batch.items.shape[1], send)
+        return Inputs(items, rows, steps, targets, sent.view(torch.float64), packings)
+
+    def _loss(self, inputs: Inputs) -> Tensor:
+        """Return the mean loss of a batch."""
+        items, rows, steps, targets, _, packings = inputs
         with torch.autocast(
             self.device.type, torch.bfloat16, enabled=self.settings.precision == "bfloat16"
         ):
             # No position is trained on twice, so no two of them add to the gradient of one row.
-            outputs = self.network(items, lengths).flatten(0, 1)
+            outputs = self.network.run(items, packings).flatten(0, 1)
             outputs = outputs.index_select(0, rows * items.shape[1] + steps)
-            corrections = self.network.corrections(items, lengths, rows, steps, outputs)
-            loss = self.objective(
-                self.network.queries(outputs), self.network.item_vectors(), targets, corrections
-            )
+            corrections = self.network.corrections(items, rows, steps, outputs)
+            queries, vectors = self.network.queries(outputs), self.network.item_vectors()
+            return self.objective(queries, vectors, targets, corrections)
+
+    def _rehearse(self, inputs: Inputs) -> None:
+        """Compute the gradients of a batch and forget them: all kernels are compiled then."""
+        self._loss(inputs).backward()  # type: ignore[no-untyped-call]
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def _take_step(self, inputs: Inputs) -> None:
+        """Move all parameters and averages by the gradients of a batch, and note its loss."""
+        loss = self._loss(inputs)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         if self.settings.clip:
             torch.nn.utils.clip_grad_norm_(list(self.named.values()), self.settings.clip)
+        learning_rate, share = inputs.numbers.float()
+        self.learning_rate.copy_(learning_rate)
         self.optimizer.step()
-        self.step += 1
-        self._average()
-        return loss.detach()
+        with torch.no_grad():
+            for name, average in self.averages.items():
+                average.lerp_(self.named[name], share)
+            self.loss += loss.detach() * (inputs.targets >= 0).sum()
 
     @contextmanager
     def _precision(self) -> Iterator[None]:
@@ -161,14 +229,6 @@ class Minibatch(Trainer):
         finally:
             torch.set_float32_matmul_precision(before)
 
-    def _average(self) -> None:
-        """Move the averaged parameters; early on, while they change most, they forget sooner."""
-        if self.averages:
-            keep = min(self.settings.ema, (1 + self.step) / (10 + self.step))
-            now = [self.named[name] for name in self.averages]
-            move = get_ema_multi_avg_fn(keep)  # type: ignore[no-untyped-call]
-            move(list(self.averages.values()), now, self.step)
-
     # -- state -----------------------------------------------------------------------------------
 
     @property
@@ -179,13 +239,8 @@ class Minibatch(Trainer):
         tensors = _arrays(self.named) | {
             f"ema.{name}": array for name, array in _arrays(self.averages).items()
         }
-        for name, value in self.named.items():
-            remembered = self.optimizer.state.get(value, {})
-            tensors |= {
-                f"optimizer.{name}.{moment}": _array(remembered[moment])
-                for moment in MOMENTS
-                if moment in remembered
-            }
+        if self.step:
+            tensors |= _arrays(self._moments())
         return TrainerState({"progress": self.progress._asdict(), "step": self.step}, tensors)
 
     @torch.no_grad()
@@ -196,27 +251,23 @@ class Minibatch(Trainer):
         done = max(0, progress.epoch - 1) * size + progress.position
         if type(step) is not int or step != done:
             raise ValueError(f"it is at step {step!r}, but {done} are done")
-        targets = self._targets(step > 0)
+        averages = {f"ema.{name}": average for name, average in self.averages.items()}
+        targets = self.named | averages | (self._moments() if step else {})
         if odd := sorted(state.tensors.keys() ^ targets.keys()):
             raise ValueError(f"{odd[0]} is missing, or not of this network")
         for name, target in targets.items():
             _take(name, target, state.tensors[name])
-        for name, value in self.named.items() if step else ():
-            moments = {moment: targets[f"optimizer.{name}.{moment}"] for moment in MOMENTS}
-            count = torch.tensor(float(step), device=self.device)
-            self.optimizer.state[value] = {"step": count, **moments}
+        for value in self.named.values():
+            self.optimizer.state[value]["step"].fill_(step)
         self.progress, self.step = progress, step
 
-    def _targets(self, begun: bool) -> dict[str, Tensor]:
-        """Return a tensor for each one of a checkpoint, by its name; `begun` is after a step."""
-        averages = {f"ema.{name}": average for name, average in self.averages.items()}
-        moments = {
-            f"optimizer.{name}.{moment}": torch.zeros_like(value)
+    def _moments(self) -> dict[str, Tensor]:
+        """Return what the optimizer remembers, by the names of a checkpoint."""
+        return {
+            f"optimizer.{name}.{moment}": self.optimizer.state[value][moment]
             for name, value in self.named.items()
             for moment in MOMENTS
-            if begun
         }
-        return self.named | averages | moments
 
     # -- before ----------------------------------------------------------------------------------
 

@@ -6,8 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hcarec.ops.hca.copying import trimmed
 from hcarec.ops.loss import sampled
-from hcarec.ops.loss.torch import cross_entropy
+from hcarec.ops.loss.torch import cross_entropy, default_backend
 from hcarec.settings import MinibatchSettings
 
 POPULARITY = 0.75
@@ -32,6 +33,15 @@ class Objective:
             weights = np.maximum(item_events, 1).astype(np.float64) ** POPULARITY
         self._chances = torch.from_numpy(weights / weights.sum()).float().to(device)
 
+    @property
+    def static(self) -> bool:
+        """Say whether the loss takes positions and corrections that do not count, and never waits.
+
+        Then all steps of one shape are the same work for a GPU.
+        """
+        whole = self._settings.loss == "cross-entropy"
+        return whole and default_backend(self._device.type) == "triton"
+
     def __call__(
         self,
         H: Tensor,
@@ -40,6 +50,8 @@ class Objective:
         corrections: tuple[Tensor, Tensor, Tensor] | None,
     ) -> Tensor:
         """Return the mean loss of queries H (P, d) against item vectors Z (n_items, d)."""
+        if corrections is not None and not self.static:
+            corrections = trimmed(corrections)
         if self._settings.loss == "cross-entropy":
             return cross_entropy(H, Z, targets, corrections, threads=self._threads)
         chances = self._chances if self._settings.sampling == "popularity" else None

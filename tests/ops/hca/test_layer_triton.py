@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from hcarec.ops.hca.layers import run_layers  # noqa: E402
 from hcarec.ops.hca.packing import pack  # noqa: E402
 from hcarec.ops.hca.parameters import Network, shapes  # noqa: E402
 from hcarec.ops.hca.torch import HCANetwork  # noqa: E402
+from hcarec.ops.transfer import to_device  # noqa: E402
 
 DEVICE = "cuda" if CARD else "cpu"
 BOTH = {"w_x": 3, "w_h": 4}
@@ -92,7 +94,9 @@ def run(
     """Return the output and all gradients of the kernels, in float32."""
     theta = {name: value.float().to(DEVICE).requires_grad_() for name, value in theta.items()}
     x = x.float().to(DEVICE).requires_grad_()
-    packing = pack(np.array(lengths), np.arange(len(lengths)), max(lengths), 20, DEVICE)
+    packing = pack(
+        np.array(lengths), np.arange(len(lengths)), max(lengths), 20, partial(to_device, DEVICE)
+    )
     y = run_layers(theta, network, x, packing, backend="triton")
     gradients = torch.autograd.grad(y, [x, *theta.values()], d_y.to(y))
     named = dict(zip(["x", *theta], gradients, strict=True)) | {"y": y.detach()}
@@ -164,7 +168,7 @@ def test_no_events_at_all() -> None:
         name: value.float().to(DEVICE).requires_grad_() for name, value in draw(network).items()
     }
     x = torch.zeros(0, 7, device=DEVICE, requires_grad=True)
-    packing = pack(np.array([0, 0]), np.arange(2), 3, 4, DEVICE)
+    packing = pack(np.array([0, 0]), np.arange(2), 3, 4, partial(to_device, DEVICE))
     y = run_layers(theta, network, x, packing, backend="triton")
     y.sum().backward()
     assert y.shape == (0, 7) and not any(value.grad.any() for value in theta.values())
@@ -221,7 +225,7 @@ def test_torch_compile_gives_the_same() -> None:
     network = Network(d=20, **BOTH)
     theta = {name: value.float().cuda().requires_grad_() for name, value in draw(network).items()}
     x, d_y = (value.float().cuda() for value in case(network, LENGTHS))
-    packing = pack(np.array(LENGTHS), np.arange(len(LENGTHS)), 12, 4, "cuda")
+    packing = pack(np.array(LENGTHS), np.arange(len(LENGTHS)), 12, 4, partial(to_device, "cuda"))
 
     def layers(x: Tensor) -> Tensor:
         return run_layers(theta, network, x, packing, backend="triton").sin()

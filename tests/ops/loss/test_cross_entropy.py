@@ -131,6 +131,19 @@ def test_back_ends_differentiate(
     check(got, expect(H, Z, targets, corrections), 2e-6)
 
 
+def test_the_plain_path_leaves_out_positions_without_a_target(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(differentiable, "_CHUNK", 3000)
+    H, Z, targets, _ = make(53, 301, 21, "none")
+    targets[::3] = -1
+    leaves = [torch.from_numpy(rows).requires_grad_() for rows in (H, Z)]
+    loss = differentiable.cross_entropy(*leaves, torch.from_numpy(targets), backend="torch")
+    loss.backward()
+    got = [loss.item(), *(leaf.grad.numpy() for leaf in leaves)]  # type: ignore[union-attr]
+    check(got, expect(H, Z, targets, None), 2e-6)
+
+
 def test_the_plain_path_has_the_right_gradients_in_float64() -> None:
     H, Z, targets, corrections = make(9, 40, 5, "some")
     items, offsets, values = map(torch.from_numpy, corrections)

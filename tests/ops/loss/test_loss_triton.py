@@ -110,6 +110,30 @@ def test_lower_precisions(size: tuple[int, int, int], corrected: str, precision_
     check(solve(task, dtype), expect(*task), TOLERANCES[precision_])
 
 
+def padded(corrections: Corrections, n_items: int) -> Corrections:
+    """Return corrections with some behind the last offset that stand for none."""
+    items, offsets, values = corrections
+    more = np.full(37, n_items, np.int32), np.zeros(37, np.float32)
+    return Corrections(np.append(items, more[0]), offsets, np.append(values, more[1]))
+
+
+@pytest.mark.parametrize("corrected", ["none", "some", "target"])
+@pytest.mark.parametrize("size", SIZES[3:6])
+def test_what_fills_up_a_batch_does_not_count(size: tuple[int, int, int], corrected: str) -> None:
+    H, Z, targets, corrections = make(*size, corrected)
+    n = len(targets) - len(targets) // 3
+    targets = np.append(targets[:n], np.full(len(targets) - n, -1))
+    truth = expect(H, Z, targets, corrections)
+    if corrections is not None:
+        corrections = padded(corrections, size[1])
+    loss, dH, dZ, *dvalues = solve((H, Z, targets, corrections))
+    assert not dH[n:].any()
+    if dvalues:
+        assert not dvalues[0][-37:].any()
+        dvalues = [dvalues[0][:-37]]
+    check([loss, dH, dZ, *dvalues], truth, TOLERANCES["tf32x3"], floor=1e-6)
+
+
 @pytest.mark.parametrize("precision_", TOLERANCES)
 def test_corrections_that_take_away_the_greatest_logits(precision_: str) -> None:
     """The sum of exponentials without corrections is e^20 times too large, or more."""

@@ -73,7 +73,7 @@ def dense_scores(model: SASNetwork, items: Tensor, lengths: Tensor, o: Tensor) -
     rows, steps = positions(lengths)
     own = o[rows, steps]
     scores = model.queries(own) @ model.item_vectors().T
-    corrections = model.corrections(items, lengths, rows, steps, own)
+    corrections = model.corrections(items, rows, steps, own)
     if corrections is None:
         return scores
     found, offsets, values = corrections

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from hcarec.ops.transfer import to_device
+from hcarec.ops.transfer import Send, on_cpu
 
 
 @dataclass(frozen=True)
@@ -42,8 +41,14 @@ class Packing:
         return torch.where(t < 0, -1, self.device_starts[t.clamp_min(0)] + rank[:, None])
 
 
-def pack(lengths: np.ndarray, rows: np.ndarray, T: int, w: int, device: Any = "cpu") -> Packing:
-    """Lay out some rows of a batch padded to T, with windows of w rows.
+def pack(
+    lengths: np.ndarray,
+    rows: np.ndarray,
+    T: int,
+    w: int,
+    send: Send = on_cpu,
+) -> Packing:
+    """Lay out some rows of a batch padded to T, with windows of w rows, on the device of `send`.
 
     lengths (B,), rows (any number of them, in any order).
     """
@@ -56,5 +61,5 @@ def pack(lengths: np.ndarray, rows: np.ndarray, T: int, w: int, device: Any = "c
     step = np.repeat(np.arange(steps), counts)
     rank = np.arange(starts[-1]) - starts[step]
     places = rows[rank] * T + step
-    there = to_device(device, starts, places, step)
+    there = send(starts, places, step)
     return Packing(starts, there[0], there[1], there[2], w)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -16,6 +15,7 @@ from hcarec.ops.hca.layers import run_layers
 from hcarec.ops.hca.packing import Packing, pack
 from hcarec.ops.hca.parameters import Network
 from hcarec.ops.network.torch import SequenceNetwork, Theta
+from hcarec.ops.transfer import Send
 
 
 class HCANetwork(SequenceNetwork):
@@ -34,10 +34,10 @@ class HCANetwork(SequenceNetwork):
         super().__init__(network, theta, threads)
         self.backend = backend
 
-    def pack(self, lengths: np.ndarray, rows: np.ndarray, T: int, device: Any) -> Packing:
+    def pack(self, lengths: np.ndarray, rows: np.ndarray, T: int, send: Send) -> Packing:
         """Lay out some rows of a batch."""
         w = max(self.network.w_x, self.network.w_h)
-        return pack(lengths, rows, T, w, device)
+        return pack(lengths, rows, T, w, send)
 
     def run_layers(
         self, theta: Mapping[str, Tensor], x: Tensor, packing: Packing, keys: Keys

@@ -31,7 +31,9 @@ def cross_entropy(
 
     H (P, d) and Z (n_items, d) float32, targets (P,) int64; corrections are (items int32,
     offsets int64, values float32) as in `Corrections`. H, Z and values may have gradients. The
-    equations are those of `hcarec.ops.reference.cross_entropy`.
+    equations are those of `hcarec.ops.reference.cross_entropy`. Back-ends of a GPU leave out the
+    positions whose target is -1; "triton" also takes corrections with n_items behind the last
+    offset, which stand for none.
 
     The device of H decides on the back-end: "numba" on a CPU, which computes the gradients with
     the loss on `threads` threads (by default as many as torch has); on a GPU "triton", which never
@@ -141,10 +143,11 @@ class _Chunked(torch.autograd.Function):
             part = slice(chunk.start, chunk.end)
             logits, _, _ = _logits(*low, full, corrections, chunk)
             totals[part] = logits.logsumexp(1)
-            of_targets = logits.gather(1, targets[part, None]).squeeze(1)
-            total += (totals[part] - of_targets).sum(dtype=torch.float64)
+            of_targets = logits.gather(1, targets[part, None].clamp(min=0)).squeeze(1)
+            losses = (totals[part] - of_targets) * (targets[part] >= 0)
+            total += losses.sum(dtype=torch.float64)
         ctx.save_for_backward(H, Z, targets, totals, *corrections)
-        return (total / len(H)).to(full)
+        return (total / (targets >= 0).sum()).to(full)
 
     @staticmethod
     @once_differentiable
@@ -152,14 +155,14 @@ class _Chunked(torch.autograd.Function):
         H, Z, targets, totals, *corrections = ctx.saved_tensors
         low = H.to(ctx.low), Z.to(ctx.low)
         dH, dZ = torch.empty_like(H), torch.zeros_like(Z, dtype=totals.dtype)
-        dvalues = torch.empty_like(corrections[2])
+        dvalues, scale = torch.empty_like(corrections[2]), grad / (targets >= 0).sum()
         for chunk in ctx.chunks:
             part = slice(chunk.start, chunk.end)
             slopes, rows, items = _logits(*low, totals.dtype, corrections, chunk)
             slopes.sub_(totals[part, None]).exp_()
             every = torch.arange(chunk.end - chunk.start, device=H.device)
-            slopes[every, targets[part]] -= 1
-            slopes *= grad / len(H)
+            slopes[every, targets[part]] -= 1  # one of -1 touches a row that does not count
+            slopes *= (targets[part] >= 0)[:, None] * scale
             dvalues[chunk.corrected] = slopes[rows, items].to(dvalues.dtype)
             slopes = slopes.to(ctx.low)
             dH[part] = slopes @ low[1]

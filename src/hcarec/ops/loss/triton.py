@@ -128,10 +128,17 @@ class _Pass(NamedTuple):
 def _prepare(H: Tensor, Z: Tensor, precision: str) -> _Pass:
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     H, Z = (rows.to(dtype).contiguous() for rows in (H, Z))
+    if precision == "tf32":
+        H, Z = _round(H), _round(Z)
     d = H.shape[1]
     tile = _tile(precision, _width(d), _device(H.device)[1])
     assert tile is not None, (precision, d)
     return _Pass(H, Z, d, _width(d), tile, precision)
+
+
+def _round(factors: Tensor) -> Tensor:
+    """Round float32 to the bits that products in tf32 read: the chip itself cuts them off."""
+    return ((factors.view(torch.int32) + (1 << 12)) & -(1 << 13)).view(torch.float32)
 
 
 def _transpose(one: _Pass) -> Tensor:
@@ -159,8 +166,9 @@ def _exclude(corrections: tuple[Tensor, ...], n_items: int, rows: int) -> _Exclu
     n, n_positions, device = len(items), len(offsets) - 1, items.device
     n_tiles = triton.cdiv(n_positions, rows)
     positions = _positions(offsets, n)
-    keys = positions // rows * n_items + items
-    if n_tiles * n_items < 1 << 31:
+    end = n_tiles * n_items
+    keys = torch.where(items < n_items, positions // rows * n_items + items, end)
+    if end < 1 << 31:
         keys = keys.int()  # sorted in half the time
     keys, order = keys.sort()
     ranks = torch.zeros(n + 1, dtype=torch.int64, device=device)
@@ -178,15 +186,19 @@ def _exclude(corrections: tuple[Tensor, ...], n_items: int, rows: int) -> _Exclu
     block = 128
     pairs.spread_kernel[(triton.cdiv(n, block),)](
         keys, ranks[1:], order, positions, values, found.items, found.values, found.bits,
-        n, n_items, n_words, rows, block,
+        n, end, n_items, n_words, rows, block,
     )  # fmt: skip
     return found
 
 
 def _positions(offsets: Tensor, n: int) -> Tensor:
-    """Return the position that each of the n corrections belongs to."""
-    every = torch.arange(len(offsets) - 1, device=offsets.device)
-    return every.repeat_interleave(offsets.diff(), output_size=n)
+    """Return the position of each of the n corrections; behind the last offset there is none."""
+    return torch.searchsorted(offsets, torch.arange(n, device=offsets.device), right=True) - 1
+
+
+def _counted(targets: Tensor) -> Tensor:
+    """Return the number of positions that have a target, as float32."""
+    return (targets >= 0).sum(dtype=torch.float32)
 
 
 def _segments(n_positions: int, n_items: int, tile: Tile, n_processors: int) -> tuple[int, int]:
@@ -226,13 +238,15 @@ def forward(
             one.H, one.Z, found.items, found.values, found.begins, maxima, sums, parts,
             n_positions, n_items, n_segments, **constants,
         )  # fmt: skip
+    counted = _counted(targets)
     lse, losses = H.new_empty(2, n_positions, dtype=torch.float32)
     dH = H.new_empty(n_positions, d, dtype=torch.float32)
     pairs.combine_kernel[(n_positions,)](
-        one.H, one.Z, targets, items, offsets, values, maxima, sums, parts, n_parts,
+        one.H, one.Z, targets, counted, items, offsets, values, maxima, sums, parts, n_parts,
         n_positions, n_items, lse, losses, dH, d, one.D, precision,
     )  # fmt: skip
-    return losses.mean(dtype=torch.float64).float(), dH, lse.clone()
+    mean = losses.sum(dtype=torch.float64) / counted
+    return mean.float(), dH, lse.clone()
 
 
 @torch.library.custom_op("hcarec::cross_entropy_backward", mutates_args=())
@@ -243,7 +257,7 @@ def backward(
     """Return dZ (n_items, d) in the type of Z, and dvalues (n,), both times `grad`."""
     one = _prepare(H, Z, precision)
     (n_positions, d), n_items, n, tile = H.shape, len(Z), len(items), one.tile
-    scale = (grad / n_positions).float()
+    scale = (grad / _counted(targets)).float()
     n_padded = triton.cdiv(n_positions, tile.columns) * tile.columns
     padded = one.H.new_zeros(n_padded, d)
     padded[:n_positions] = one.H
@@ -251,7 +265,7 @@ def backward(
     shifts = lse.new_full((n_padded,), torch.inf)
     shifts[:n_positions] = lse
     dZ = torch.empty_like(Z, memory_format=torch.contiguous_format)
-    dvalues = torch.empty_like(values, memory_format=torch.contiguous_format)
+    dvalues = torch.zeros_like(values, memory_format=torch.contiguous_format)
     dense.items_kernel[(triton.cdiv(n_items, tile.rows),)](
         one.Z, padded, across, shifts, scale, dZ, n_items, n_padded, **one.constants(n > 0)
     )
@@ -265,7 +279,7 @@ def backward(
     pair_items, order = torch.cat([items, targets.int()]).sort(stable=True)
     pairs.add_kernel[(n + n_positions,)](
         one.H, pair_items, order, positions, slopes, scale, dZ, n + n_positions, n_positions,
-        d, one.D, num_warps=1,
+        n_items, d, one.D, num_warps=1,
     )  # fmt: skip
     return dZ, dvalues
 

@@ -27,18 +27,19 @@ def _as_factor(x, PRECISION: tl.constexpr):
 
 @triton.jit
 def spread_kernel(
-    keys, ranks, order, positions, values, items, dense, excluded, n, n_items, n_words,
+    keys, ranks, order, positions, values, items, dense, excluded, n, end, n_items, n_words,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Write for `corrected_kernel` which items it takes, and their corrections.
 
-    keys (n,) are tile * n_items + item, ascending; `ranks` numbers the distinct ones, `order` says
-    which correction each belongs to. items (n,), dense (n, ROWS) and the bits of excluded
-    (tiles, n_words) hold zeros before.
+    keys (n,) are tile * n_items + item, ascending, and `end` for what is no correction; `ranks`
+    numbers the distinct ones, `order` says which correction each belongs to. items (n,), dense
+    (n, ROWS) and the bits of excluded (tiles, n_words) hold zeros before.
     """
     places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     there = places < n
     key = tl.load(keys + places, mask=there, other=0).to(tl.int64)
+    there = there & (key < end)
     before = tl.load(keys + places - 1, mask=there & (places > 0), other=-1).to(tl.int64)
     rank = tl.load(ranks + places, mask=there, other=0)
     pair = tl.load(order + places, mask=there, other=0)
@@ -54,10 +55,14 @@ def spread_kernel(
 
 @triton.jit
 def combine_kernel(
-    H, Z, targets, items, offsets, values, maxima, sums, parts, n_parts, n_positions, n_items,
-    lse, losses, dH, d: tl.constexpr, D: tl.constexpr, PRECISION: tl.constexpr,
+    H, Z, targets, counted, items, offsets, values, maxima, sums, parts, n_parts, n_positions,
+    n_items, lse, losses, dH, d: tl.constexpr, D: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Write the loss of a position, its dH (d,) and lse from what the segments found."""
+    """Write the loss of a position, its dH (d,) and lse from what the segments found.
+
+    Of a position without a target loss and dH are zero, and lse is infinite; `counted` (1,) are
+    the others.
+    """
     p = tl.program_id(0).to(tl.int64)
     some, columns = tl.arange(0, CHUNK), tl.arange(0, D)
     highest = tl.full([CHUNK], LOWEST, tl.float32)
@@ -81,17 +86,18 @@ def combine_kernel(
     S = tl.sum(total, 0)
     logarithm = m + tl.log2(S)
     target = tl.load(targets + p)
+    counts = target >= 0
     h = tl.load(H + p * d + columns, mask=columns < d, other=0.0)
-    z = tl.load(Z + target * d + columns, mask=columns < d, other=0.0)
+    z = tl.load(Z + tl.maximum(target, 0) * d + columns, mask=columns < d, other=0.0)
     s = tl.sum(_as_factor(h, PRECISION) * _as_factor(z, PRECISION), 0)
     end = tl.load(offsets + p + 1)
     for first in range(tl.load(offsets + p), end, CHUNK):
         places = first + some
         item = tl.load(items + places, mask=places < end, other=n_items)
         s += tl.sum(tl.load(values + places, mask=(places < end) & (item == target), other=0.0), 0)
-    tl.store(lse + p, logarithm)
-    tl.store(losses + p, (logarithm - s * LOG2E) * LN2)
-    slope = (mean / S - z.to(tl.float32)) / n_positions
+    tl.store(lse + p, tl.where(counts, logarithm, float("inf")))
+    tl.store(losses + p, tl.where(counts, (logarithm - s * LOG2E) * LN2, 0.0))
+    slope = tl.where(counts, (mean / S - z.to(tl.float32)) / tl.load(counted), 0.0)
     tl.store(dH + p * d + columns, slope, mask=columns < d)
 
 
@@ -125,18 +131,20 @@ def slopes_kernel(
 
 @triton.jit
 def add_kernel(
-    H, pair_items, order, positions, slopes, scale, dZ, n_pairs, n_positions,
+    H, pair_items, order, positions, slopes, scale, dZ, n_pairs, n_positions, n_items,
     d: tl.constexpr, D: tl.constexpr,
 ):  # fmt: skip
     """Add to dZ the positions of pairs, weighted by their slopes and scale[0].
 
     pair_items (n_pairs,) are ascending; `order` says which pair each belongs to. A program takes
-    all pairs of an item, if it starts at the first of them.
+    all pairs of an item, if it starts at the first of them. An item outside the catalog stands for
+    no pair.
     """
     at = tl.program_id(0)
     some, columns = tl.arange(0, CHUNK), tl.arange(0, D)
     item = tl.load(pair_items + at)
-    if item != tl.load(pair_items + at - 1, mask=at > 0, other=-1):
+    first = item != tl.load(pair_items + at - 1, mask=at > 0, other=-1)
+    if first & (item >= 0) & (item < n_items):
         row = tl.zeros([D], tl.float32)
         n_found = at * 0 + CHUNK
         while n_found == CHUNK:

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from hcarec.ops.hca.dropping import Keys
 from hcarec.ops.hca.shards import cut, keys_of, run_shards
 from hcarec.ops.hca.units import unit
 from hcarec.ops.network.parameters import NetworkOptions
+from hcarec.ops.transfer import Send, to_device
 
 Theta = Mapping[str, np.ndarray | Tensor]
 OUTSIDE = ("X", "norm_item", "norm_out", "temperature", "copy_")
@@ -76,10 +78,10 @@ class SequenceNetwork(Module):
         return None
 
     @abstractmethod
-    def pack(self, lengths: np.ndarray, rows: np.ndarray, T: int, device: Any) -> Any:
-        """Lay out some rows of a batch padded to T; what is returned has `places`, see `forward`.
+    def pack(self, lengths: np.ndarray, rows: np.ndarray, T: int, send: Send) -> Any:
+        """Lay out some rows of a batch padded to T; what is returned has `places`, see `run`.
 
-        lengths (B,), rows (any number of them, in any order).
+        lengths (B,), rows (any number of them, in any order); arrays go to the device by `send`.
         """
 
     @abstractmethod
@@ -97,7 +99,19 @@ class SequenceNetwork(Module):
         items (B, T) int64, padded at the right with any item, lengths (B,) -> o (B, T, d), zero at
         padded steps. Lengths are best on the host: from a GPU they are waited for.
         """
-        d, shards = self.network.d, self._shards(lengths, items)
+        sizes = lengths.cpu().numpy().astype(np.int64)
+        send = partial(to_device, items.device)
+        return self.run(items, self.lay_out(sizes, items.shape[1], send))
+
+    def lay_out(self, lengths: np.ndarray, T: int, send: Send) -> list[Any]:
+        """Lay out a batch padded to T, lengths (B,), in one shard unless it is on a CPU."""
+        on_cpu = self.tensors["X"].device.type == "cpu"
+        shards = cut(lengths) if on_cpu else []
+        return [self.pack(lengths, rows, T, send) for rows in shards or [np.arange(len(lengths))]]
+
+    def run(self, items: Tensor, shards: Sequence[Any]) -> Tensor:
+        """Return the output of every step of a batch that is laid out, see `forward`."""
+        d = self.network.d
         places = torch.cat([packing.places for packing in shards])
         x = self._rows(items.reshape(-1).index_select(0, places))
         seed = int(torch.randint(2**62, ())) if self.training else None  # of all dropout
@@ -109,13 +123,6 @@ class SequenceNetwork(Module):
         o = norm(y, self.tensors["norm_out"]) if self.network.output_norm else y
         return o.new_zeros(items.numel(), d).index_copy(0, places, o).view(*items.shape, d)
 
-    def _shards(self, lengths: Tensor, items: Tensor) -> list[Any]:
-        """Lay out a batch; in one shard unless it is on a CPU."""
-        sizes = lengths.cpu().numpy().astype(np.int64)
-        every = [np.arange(len(sizes))]
-        shards = cut(sizes) or every if items.device.type == "cpu" else every
-        return [self.pack(sizes, rows, items.shape[1], items.device) for rows in shards]
-
     def queries(self, o: Tensor) -> Tensor:
         """Return what item vectors are multiplied with: outputs (P, d) -> (P, d)."""
         if self.network.scores == "cosine":
@@ -123,12 +130,12 @@ class SequenceNetwork(Module):
         return o
 
     def corrections(
-        self, items: Tensor, lengths: Tensor, rows: Tensor, steps: Tensor, o: Tensor
+        self, items: Tensor, rows: Tensor, steps: Tensor, o: Tensor
     ) -> tuple[Tensor, Tensor, Tensor] | None:
         """Return the copy term of the positions (rows[p], steps[p]), or None without one.
 
-        items (B, T) and lengths (B,) as in `forward`, o (P, d) the outputs there -> items (n,)
-        int32, ascending and distinct within each position, offsets (P + 1,) int64, values (n,).
+        items (B, T) as in `forward`, o (P, d) the outputs there -> items (n,) int32, ascending and
+        distinct within each position, offsets (P + 1,) int64, values (n,), see `copy_corrections`.
         """
         if not self.network.copy_window:
             return None

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from hcarec.ops.transfer import to_device
+from hcarec.ops.transfer import Send, on_cpu
 
 
 @dataclass(frozen=True)
@@ -25,11 +24,14 @@ class Packing:
     """How many sequences these are, and the longest."""
 
 
-def pack(lengths: np.ndarray, rows: np.ndarray, T: int, device: Any = "cpu") -> Packing:
-    """Lay out some rows of a batch padded to T: lengths (B,), rows (any number, in any order)."""
+def pack(lengths: np.ndarray, rows: np.ndarray, T: int, send: Send = on_cpu) -> Packing:
+    """Lay out some rows of a batch padded to T, on the device of `send`.
+
+    lengths (B,), rows (any number, in any order).
+    """
     sizes = lengths[rows]
     longest = int(sizes.max(initial=0))
     number = np.repeat(np.arange(len(rows)), sizes)
     steps = np.arange(len(number)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    there = to_device(device, rows[number] * T + steps, steps, number * longest + steps)
+    there = send(rows[number] * T + steps, steps, number * longest + steps)
     return Packing(there[0], there[1], there[2], (len(rows), longest))

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -16,6 +15,7 @@ from hcarec.ops.network.torch import SequenceNetwork
 from hcarec.ops.sas.layers import run_layers
 from hcarec.ops.sas.packing import Packing, pack
 from hcarec.ops.sas.parameters import Network
+from hcarec.ops.transfer import Send
 
 
 class SASNetwork(SequenceNetwork):
@@ -28,10 +28,10 @@ class SASNetwork(SequenceNetwork):
         """Return the network's `length`."""
         return self.network.length
 
-    def pack(self, lengths: np.ndarray, rows: np.ndarray, T: int, device: Any) -> Packing:
+    def pack(self, lengths: np.ndarray, rows: np.ndarray, T: int, send: Send) -> Packing:
         """Lay out some rows of a batch."""
         assert lengths.max(initial=0) <= self.network.length, (lengths, self.network.length)
-        return pack(lengths, rows, T, device)
+        return pack(lengths, rows, T, send)
 
     def run_layers(
         self, theta: Mapping[str, Tensor], x: Tensor, packing: Packing, keys: Keys
