@@ -263,6 +263,7 @@ def card() -> None:
 
 
 SAS: dict[str, Any] = {"d": 16, "blocks": 2, "heads": 2, "scores": "cosine", "copy_window": 4}
+SAS |= dict.fromkeys(DROPOUT, 0.0)
 
 
 @pytest.mark.usefixtures("card")
@@ -270,7 +271,8 @@ SAS: dict[str, Any] = {"d": 16, "blocks": 2, "heads": 2, "scores": "cosine", "co
 def test_sasrec_on_a_card_learns_as_on_a_cpu(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     part, settings = make_part(60, 30, N_ITEMS), {**SAS, "length": 20, "batches": way}
     curve = run(make(SASRec, "cuda", part, N_ITEMS, **settings))
-    dropped = [make(SASRec, "cuda", part, N_ITEMS, **settings, **DROPOUT) for _ in range(2)]
+    dropping = {**settings, **DROPOUT}
+    dropped = [make(SASRec, "cuda", part, N_ITEMS, **dropping) for _ in range(2)]
     assert run(dropped[0]) == run(dropped[1])
     assert bits(dropped[0].state()) == bits(dropped[1].state())
     use_plain_operations(monkeypatch)
