@@ -80,6 +80,10 @@ class LiveTable(Callback):
                     self._writer.add_scalar(name, value, record["epoch"])
         self._draw(force=True)
 
+    def note(self, text: str) -> None:
+        shown = console(stderr=True) if self._live is None else self._live.console
+        shown.print(text, markup=False)
+
     def _draw(self, force: bool = False) -> None:
         if not self._shown or (not force and time.monotonic() - self._drawn < 0.2):
             return
