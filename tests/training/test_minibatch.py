@@ -225,9 +225,10 @@ def test_a_finished_run_goes_on_unless_its_schedule_has_ended(
 def test_the_paper_trainer_trains_the_paper_network_alone(
     stored: Path, tmp_path: Path, command: Command
 ) -> None:
-    code, _, error = command("train", stored, "-o", tmp_path / "m", "--set", "blocks=1")
-    assert code == 2 and error.count("\n") == 1
-    assert "blocks 1 is not the paper's" in error and "--trainer minibatch" in error
+    for setting, says in (("blocks=1", "blocks 1"), ("counting=true", "counting True")):
+        code, _, error = command("train", stored, "-o", tmp_path / "m", "--set", setting)
+        assert code == 2 and error.count("\n") == 1
+        assert f"{says} is not the paper's" in error and "--trainer minibatch" in error
     assert not (tmp_path / "m").exists()
 
 
@@ -253,6 +254,10 @@ def test_the_paper_trainer_trains_the_paper_network_alone(
         (
             {"model": "sasrec", "length": 5, "copy_window": 6},
             "copy_window is 6, but sasrec reads the last 5 events: give at most its length",
+        ),
+        (
+            {"model": "sasrec", "length": 4, "counting": True},
+            "length is 4, but counting reads the last 5 events: give a length of at least 5",
         ),
     ],
 )

@@ -163,7 +163,12 @@ def _times(model: Model) -> str:
     """Return how long a run took by the clock, what of that went where, and how fast it learned."""
     done = model.about["training"]
     learned, epochs = done["training_seconds"], f"{done['epochs']} epochs in " if model.config.trains else ""
-    parts = {"training": learned if model.config.trains else 0.0, "evaluation": done["evaluation_seconds"], "yardsticks": done["yardstick_seconds"]}
+    parts = {
+        "training": learned if model.config.trains else 0.0,
+        "fusing": done.get("fusing_seconds", 0.0),
+        "evaluation": done["evaluation_seconds"],
+        "yardsticks": done["yardstick_seconds"],
+    }
     listed = ", ".join(f"{span(seconds)} {what}" for what, seconds in parts.items() if seconds)
     speed = f"; {done['events'] * done['epochs'] / learned:,.0f} events/s in training" if learned else ""
     return f"{epochs}{span(done['seconds'])}{': ' if listed else ''}{listed}{speed}"

@@ -23,7 +23,7 @@ LAST = len(HISTORY_WEIGHTS)
 """Last events whose rows are read."""
 MOST_ENTRIES = 200
 """Entries that a row keeps: bounds the scores of a user that are corrected, and the size of the folder."""
-SCALE, FLOOR = 1.0, 0.01
+SCALE, FLOOR = 1.0, 0.1
 """What a model has that no validation data has chosen for."""
 NAMES = ("count_indptr", "count_indices", "count_values", "count_scale", "count_floor")
 """The tensors in a model folder."""

@@ -19,9 +19,9 @@ from hcarec.ops.streams import epoch_order
 from hcarec.ops.tables import add_counts
 from hcarec.tables import Table
 
-SCALES = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
+SCALES = (0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 6.0)
 """Scales that are tried, beside 0."""
-FLOORS = (1e-4, 1e-3, 1e-2, 1e-1)
+FLOORS = (0.01, 0.1, 1.0)
 """Floors that are tried with each scale."""
 GRID = ((0.0, FLOOR), *((scale, floor) for scale in SCALES for floor in FLOORS))
 """All pairs of scale and floor, the smaller scales first."""
@@ -92,14 +92,13 @@ def _try_all(
     sums = sum_counts(table, *past, threads=threads)
     k = int(metric.partition("@")[2])
     tops = topk.rank_variants(
-        H, model.item_vectors, model.tie_rank, min(k, len(model.item_ids)),
+        H, model.item_vectors, model.tie_rank, k,
         (add_counts(corrections, sums, *pair) for pair in GRID),
         hidden=past if hide_seen else None, packed=model.packed, by_tie=model.by_tie,
         threads=threads,
     )  # fmt: skip
     for top in tops:
-        padded = np.pad(top, ((0, 0), (0, k - top.shape[1])), constant_values=-1)
-        yield evaluate_ranking(padded, *test, len(model.item_ids), ks=(k,))[1][metric]
+        yield evaluate_ranking(top, *test, len(model.item_ids), ks=(k,))[1][metric]
 
 
 def fixed() -> dict[str, Any]:
