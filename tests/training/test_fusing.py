@@ -79,7 +79,11 @@ def same_tables(one: Table, two: Table) -> bool:
 @pytest.mark.parametrize("hide_seen", [False, True])
 @pytest.mark.parametrize("metric", ["ndcg@10", "ndcg@100"])
 def test_every_pair_is_tried_as_a_whole_evaluation_would(
-    metric: str, hide_seen: bool, network: NetworkModel, parts: Split, monkeypatch: pytest.MonkeyPatch
+    metric: str,
+    hide_seen: bool,
+    network: NetworkModel,
+    parts: Split,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(fusing, "USERS_AT_ONCE", 64)
     chosen = fuse(network, judged(parts), metric, hide_seen=hide_seen, seed=0, threads=2)
@@ -110,7 +114,9 @@ def test_a_sample_of_users_depends_on_the_seed_alone(monkeypatch: pytest.MonkeyP
     chosen, again, other = (sample_users(mask, seed) for seed in (1, 1, 2))
     assert len(np.unique(chosen)) == 40 and mask[chosen].all() and (np.diff(chosen) > 0).all()
     assert chosen.tolist() == again.tolist() != other.tolist()
-    np.testing.assert_array_equal(sample_users(mask & (np.arange(500) < 60), 1), np.flatnonzero(mask[:60]))
+    np.testing.assert_array_equal(
+        sample_users(mask & (np.arange(500) < 60), 1), np.flatnonzero(mask[:60])
+    )
 
 
 # -- a run -----------------------------------------------------------------------------------------
@@ -164,7 +170,11 @@ def test_without_validation_data_the_defaults_are_taken(
     model = train(data, callback=heard, model="gru", **QUICK, **rules)
     assert isinstance(model, NetworkModel) and model.counting_term is not None
     assert (model.counting_term.scale, model.counting_term.floor) == (SCALE, FLOOR)
-    log = (data.items, data.offsets) if rules["split"] == "none" else (parts.history.items, parts.history.offsets)
+    log = (
+        (data.items, data.offsets)
+        if rules["split"] == "none"
+        else (parts.history.items, parts.history.offsets)
+    )
     assert same_tables(model.counting_term.table, count_table(*map(np.asarray, log), data.n_items))
     assert model.about["training"]["counting"]["by"] == "default"
     assert heard.notes == [

@@ -28,6 +28,12 @@ GRID = ((0.0, FLOOR), *((scale, floor) for scale in SCALES for floor in FLOORS))
 MOST_USERS = 10_000
 """Validation users that the pairs are tried on."""
 
+WHY = {
+    "default": "the defaults, without validation data",
+    "evaluated model": "as the evaluated model chose",
+}
+"""Where scale and floor come from that were not chosen by the run itself, in words."""
+
 
 class Judged(NamedTuple):
     """What a choice is judged by: predict `target` from `history` for the users of a mask."""
@@ -64,10 +70,15 @@ def fuse(
     means = totals / len(users)
     best = int(np.argmax(means))  # the first of equal ones
     scale, floor = GRID[best]
-    grid = [[*pair, float(mean)] for pair, mean in zip(GRID, means, strict=True)]
-    figures = {"alone": float(means[0]), "fused": float(means[best]), "users": len(users)}
-    return {"scale": scale, "floor": floor, "by": "validation", "metric": metric} | figures | {
-        "grid": grid
+    return {
+        "scale": scale,
+        "floor": floor,
+        "by": "validation",
+        "metric": metric,
+        "alone": float(means[0]),
+        "fused": float(means[best]),
+        "users": len(users),
+        "grid": [[*pair, float(mean)] for pair, mean in zip(GRID, means, strict=True)],
     }
 
 
@@ -123,8 +134,7 @@ def words(chosen: dict[str, Any]) -> str:
     """Say in a line how strong the counting term is, and why."""
     numbers = f"scale {chosen['scale']:g}, floor {chosen['floor']:g}"
     if chosen["by"] != "validation":
-        why = "the defaults, without validation data" if chosen["by"] == "default" else "as the evaluated model chose"
-        return f"counting: {numbers} ({why})"
+        return f"counting: {numbers} ({WHY[chosen['by']]})"
     metric = chosen["metric"].upper()
     return (
         f"counting: {numbers}, validation {metric} {chosen['fused']:.2%}"

@@ -52,10 +52,10 @@ def train(
 
     `model` is a name, hca-gru by default; `config` a TOML file or a model folder whose settings are
     taken, under those given here. `split` none trains on everything, with no test; `epochs_from`
-    takes the number of epochs that an evaluated model chose, and how strong its counting term is. A folder that holds a model is refused
-    unless `resume` goes on with it or `overwrite` lets it be replaced, once the new one is whole.
-    `hide_seen` makes it the model's rule
-    to leave out items of the history. `compare` measures the yardsticks, Markov and POP, too. The
+    takes the number of epochs that an evaluated model chose, and how strong its counting term is. A
+    folder that holds a model is refused unless `resume` goes on with it or `overwrite` lets it be
+    replaced, once the new one is whole. `hide_seen` makes it the model's rule to leave out items of
+    the history. `compare` measures the yardsticks, Markov and POP, too. The
     returned model's `about` has metrics, protocol, selection, yardsticks; its "finished" is false
     where Ctrl-C or a diverging loss ended the run early. `ks` are the k of the metrics.
     """

@@ -75,9 +75,9 @@ def test_the_term_is_that_of_the_reference() -> None:
     table = Table(indptr, column.astype(np.int32), dense[row, column].astype(np.float32))
     assert check(table, N_ITEMS) is None
     past, weights = rng.integers(0, N_ITEMS, 9).astype(np.int32), [1.0, 0.5, 0.3]
-    expected = reference.counting_term(
-        torch.tensor(dense), torch.tensor(weights, dtype=torch.float64), 1.7, 0.02, torch.tensor(past, dtype=torch.int64)
-    )
+    by_weight = torch.tensor(weights, dtype=torch.float64)
+    steps = torch.tensor(past, dtype=torch.int64)
+    expected = reference.counting_term(torch.tensor(dense), by_weight, 1.7, 0.02, steps)
     for step in range(len(past)):
         log = past[: step + 1], np.array([0, step + 1])
         found = add_counts(None, Corrections(*sum_rows(table, *log, weights)), 1.7, 0.02)

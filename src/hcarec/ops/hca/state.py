@@ -12,7 +12,7 @@ from hcarec.ops.network.state import fields, first_states, usable_states
 
 
 def kept_items(network: Network) -> int:
-    """Return how many items a state keeps: for window, copy term and whoever reads the last ones."""
+    """Return how many items a state keeps: those that window, copy term or others read."""
     return max(network.w_x - 1, network.copy_window, network.last_items)
 
 
