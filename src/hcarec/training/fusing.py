@@ -16,7 +16,6 @@ from hcarec.metrics import evaluate_ranking
 from hcarec.models.counting_term import FLOOR, SCALE, count_table, sum_counts
 from hcarec.models.network import NetworkModel
 from hcarec.ops.streams import epoch_order
-from hcarec.ops.tables import add_counts
 from hcarec.tables import Table
 
 SCALES = (0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 6.0)
@@ -98,6 +97,8 @@ def _try_all(
     threads: int | None,
 ) -> Iterator[np.ndarray]:
     """Yield the metric of some users (n,) for each pair of the grid; each is encoded once."""
+    from hcarec.ops.tables import add_counts
+
     past, test = take(judged.history, users), take(judged.target, users)
     H, corrections = model.encode(*past, threads=threads)
     sums = sum_counts(table, *past, threads=threads)

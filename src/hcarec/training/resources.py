@@ -18,6 +18,8 @@ RANKING = 2e10
 """Arithmetic operations a second of ranking the whole catalogue, on all cores, about."""
 CORRECTING = 6e6
 """Corrected scores a second, about: summed up, ranked and counted."""
+TRYING = 3e7
+"""Corrected scores a second, about, when many values of the same items' corrections are tried."""
 CORRECTION = 40
 """Bytes of a corrected score while users are ranked."""
 BASE = 400 << 20
@@ -87,7 +89,7 @@ def _fused(model: Model, train: Part, n_items: int, n_evaluated: int) -> Cost:
         return Cost(0.0, 0)
     counting, tried = model.counting_cost(train, n_items), min(n_evaluated, MOST_USERS)
     seconds = 2 * counting.seconds + _ranking(model, train, n_items, tried)
-    seconds += (n_evaluated + len(GRID) * tried) * each / CORRECTING
+    seconds += each * (n_evaluated / CORRECTING + len(GRID) * tried / TRYING)
     return Cost(seconds, counting.memory + _corrections(n_evaluated, each))
 
 
