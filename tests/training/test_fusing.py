@@ -207,6 +207,11 @@ def test_a_run_on_everything_takes_over_what_was_chosen(
     more[-1] = tmp_path / "plain"
     code, _, said = command(*train_it, tmp_path / "o", *options, *more)
     assert code == 2 and said.count("\n") == 1 and "was trained without the counting term" in said
+    path = tmp_path / "m" / "model.json"
+    path.write_text(path.read_text().replace('"scale": 2.5', '"scale": -2.5'))
+    more[-1] = tmp_path / "m"
+    code, _, said = command(*train_it, tmp_path / "o", *options, *more)
+    assert code == 2 and said.count("\n") == 1 and "training.counting has -2.5" in said
 
 
 def test_interrupted_while_fusing_it_goes_on_bit_for_bit(

@@ -1,7 +1,7 @@
 """The counting term of networks: what followed the last events in the log, counted, joins the scores after training.
 
 score_i += scale * log(1 + m_i / floor), m_i the sum of Markov's table at the last events, by Markov's default weights. Those
-are no settings: where they matter at all, scale and floor, which are chosen on validation data, make up for them.
+are no settings: a state keeps as many items as there are weights, and two numbers are enough to choose on validation data.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from hcarec.errors import ModelError
 from hcarec.models.markov import HISTORY_WEIGHTS, count_followers
 from hcarec.ops.parameters import Theta
 from hcarec.ops.rank.corrections import Corrections
-from hcarec.settings import LARGEST, SMALLEST
+from hcarec.settings import LARGEST
 from hcarec.tables import Table, check, keep_greatest
 from hcarec.topk import Queries, Ragged
 
@@ -25,6 +25,8 @@ MOST_ENTRIES = 200
 """Entries that a row keeps: bounds the scores of a user that are corrected, and the size of the folder."""
 SCALE, FLOOR = 1.0, 0.1
 """What a model has that no validation data has chosen for."""
+LEAST = 0.0, 1e-6
+"""The least scale and floor that a folder may hold; LARGEST is the most."""
 NAMES = ("count_indptr", "count_indices", "count_values", "count_scale", "count_floor")
 """The tensors in a model folder."""
 
@@ -66,7 +68,7 @@ class CountingTerm:
             raise ModelError(f"the counting term's {wrong}")
         if (values < 0).any():
             raise ModelError("the counting term's values are not all 0 or more")
-        for name, value, least in zip(NAMES[3:], numbers, (0.0, SMALLEST), strict=True):
+        for name, value, least in zip(NAMES[3:], numbers, LEAST, strict=True):
             if value.dtype != np.float32 or value.shape != (1,) or not least <= value[0] <= LARGEST:
                 raise ModelError(f"{name} is {value!r}, expected one float32 number from {least:g} to {LARGEST:g}")
         return cls(table, *(float(value[0]) for value in numbers))

@@ -13,9 +13,10 @@ from hcarec.data.split import Part
 from hcarec.errors import ModelError
 from hcarec.evaluation import USERS_AT_ONCE, take
 from hcarec.metrics import evaluate_ranking
-from hcarec.models.counting_term import FLOOR, SCALE, count_table, sum_counts
+from hcarec.models.counting_term import FLOOR, LEAST, SCALE, count_table, sum_counts
 from hcarec.models.network import NetworkModel
 from hcarec.ops.streams import epoch_order
+from hcarec.settings import LARGEST
 from hcarec.tables import Table
 
 SCALES = (0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 6.0)
@@ -120,14 +121,19 @@ def fixed() -> dict[str, Any]:
 
 def taken_from(folder: Path) -> dict[str, Any]:
     """Return what an evaluated model chose."""
-    training = artefact.read_manifest(folder).get("training", {})
-    chosen = training.get("counting")
-    numbers = [chosen.get(name) for name in ("scale", "floor")] if isinstance(chosen, dict) else []
-    if not numbers or not all(isinstance(number, float) for number in numbers):
+    chosen = artefact.read_manifest(folder).get("training", {}).get("counting")
+    if not isinstance(chosen, dict):
         raise ModelError(
             f"'{folder}' was trained without the counting term, so that it has not chosen how"
             " strong it is: give a model trained with --set counting=true, or leave counting out"
         )
+    numbers = [chosen.get(name) for name in ("scale", "floor")]
+    for number, least in zip(numbers, LEAST, strict=True):
+        if not isinstance(number, float) or not least <= number <= LARGEST:
+            raise ModelError(
+                f"'{folder / artefact.MANIFEST}': training.counting has {number!r} for scale or"
+                f" floor, expected a number from {least:g} to {LARGEST:g}: train again"
+            )
     return {"scale": numbers[0], "floor": numbers[1], "by": "evaluated model"}
 
 
