@@ -156,7 +156,10 @@ train(Sequences.open(sys.argv[1]), sys.argv[2], seed=7, checkpoint_seconds=0,
 """
 
 
-NETWORKS: dict[str, dict[str, Any]] = {"hca-gru": {**WINNER, "model": "hca-gru"}, "sasrec": SASREC}
+NETWORKS: dict[str, dict[str, Any]] = {
+    "hca-gru": {**WINNER, "model": "hca-gru"},
+    "sasrec": SASREC | {"counting": True},
+}
 
 
 def kill_and_resume(data: Path, folder: Path, kills: int, seed: int, network: str) -> None:
