@@ -36,6 +36,7 @@ def models() -> dict[str, Model]:
         "markov": Markov(),
         "item-knn": ItemKNN(neighbors=12, history=4),
         "sasrec": SASRec(d=6, length=8, copy_window=3, batch_size=16, warmup=5),
+        "counting": HCAGRU(d=6, window_x=3, window_h=2, trainer="minibatch", copy_window=3, counting=True, batch_size=16, warmup=5),
     }
     return {name: model.fit(data(), epochs=2, seed=number) for number, (name, model) in enumerate(made.items())}
 

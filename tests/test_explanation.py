@@ -190,9 +190,10 @@ def test_models_without_attention(data: Sequences) -> None:
             verbs.explain(model.fit(data, epochs=1), [data.item_ids[0]])
 
 
-def test_sasrec_is_explained_by_what_leaving_out_does(data: Sequences) -> None:
+@pytest.mark.parametrize("counting", [False, True])
+def test_sasrec_is_explained_by_what_leaving_out_does(counting: bool, data: Sequences) -> None:
     """Its last twenty events, or all that it reads; one that has moved out of reach has no effect."""
-    model = SASRec(d=8, length=6, batch_size=16, warmup=5, learning_rate=0.01).fit(data, epochs=3)
+    model = SASRec(d=8, length=6, counting=counting, batch_size=16, warmup=5, learning_rate=0.01).fit(data, epochs=3)
     past = [data.item_ids[item] for item in (3, 7, 1, 9, 4, 2, 8, 5)]
     found = verbs.explain(model, past)
     assert found.a_x is None and found.a_h is None and found.agreement is None

@@ -97,7 +97,7 @@ def test_half_states_are_near() -> None:
 
 
 @given(lengths=st.lists(st.integers(0, 9), min_size=1, max_size=5), cuts=st.lists(st.integers(0, 9), min_size=5, max_size=5), seed=st.integers(0, 99))
-@pytest.mark.parametrize("name", ["hca-gru", "other", "gru", "markov", "item-knn", "sasrec"])
+@pytest.mark.parametrize("name", ["hca-gru", "other", "gru", "markov", "item-knn", "sasrec", "counting"])
 def test_many_users_step_as_each_alone_in_any_pieces(name: str, lengths: list[int], cuts: list[int], seed: int) -> None:
     own, model = serving(name), models()[name]
     logs = [np.random.default_rng(seed + n).integers(0, 50, length).astype(np.int32) for n, length in enumerate(lengths)]

@@ -24,7 +24,7 @@ from hcarec.serve.ranking import Ranked, Wish, rank_all, spread
 from hcarec.serve.serving import Serving
 from live_models import data, models
 
-KINDS = ["hca-gru", "gru", "bpr", "pop", "random", "markov", "item-knn", "sasrec"]
+KINDS = ["hca-gru", "gru", "bpr", "pop", "random", "markov", "item-knn", "sasrec", "counting"]
 VARIED = [name for name in KINDS if name not in ("pop", "markov", "item-knn")]
 """Models whose item vectors have a direction."""
 ITEMS = [f"i{n:02}" for n in range(1, 51)]

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from hcarec.errors import ModelError
 from hcarec.ids import Ids
 from hcarec.metrics import evaluate_ranking
+from hcarec.ops.rank.corrections import Corrections
 from hcarec.ties import tie_rank
-from hcarec.topk import pack, pair_scores, rank
+from hcarec.topk import pack, pair_scores, rank, rank_variants
 
 
 def ragged(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
@@ -58,6 +59,22 @@ def test_equals_sorting_the_whole_row(data: st.DataObject) -> None:
             assert (found.test_scores[at], found.below_all[at]) == (mine, (scores[user] < mine).sum())
             assert found.below[at] == (scores[user, negatives] < mine).sum()
             at += 1
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.data())
+def test_variants_of_corrections_are_ranked_as_if_each_were_alone(data: st.DataObject) -> None:
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    n_users, d = data.draw(st.integers(0, 15)), data.draw(st.integers(1, 5))
+    n_items, k = data.draw(st.sampled_from([1, 2, 17, 600])), data.draw(st.integers(1, 30))
+    H, X = whole_numbers(rng, n_users, d), whole_numbers(rng, n_items, d)
+    ties = rng.permutation(n_items).astype(np.int32)
+    hidden = ragged([rng.integers(0, n_items, rng.integers(0, 30)).tolist() for _ in range(n_users)]) if data.draw(st.booleans()) else None
+    items, offsets = ragged([np.unique(rng.integers(0, n_items, rng.integers(0, 60))).tolist() for _ in range(n_users)])
+    variants = [Corrections(items, offsets, whole_numbers(rng, len(items), high=high)) for high in (0, 1, 20)]
+    tops = list(rank_variants(H, X, ties, k, variants, hidden=hidden))
+    for top, corrections in zip(tops, variants, strict=True):
+        np.testing.assert_array_equal(top, rank(H, X, ties, k, hidden=hidden, corrections=corrections).items)
 
 
 def fused_chain(h: np.ndarray, x: np.ndarray) -> float:

@@ -76,7 +76,7 @@ def test_a_model_that_torch_has_trained_is_used_without_it(tmp_path: Path) -> No
 
     data = synthetic(users=60, items=50, mean_length=12)
     data.save(tmp_path / "data")
-    train(data, tmp_path / "model", model="sasrec", d=8, length=8, copy_window=4, scores="cosine", epochs=1, compare=False)
+    train(data, tmp_path / "model", model="sasrec", d=8, length=8, copy_window=4, counting=True, scores="cosine", epochs=1, compare=False)
     code = """
 codes = [
     hcarec("recommend", "model", "--user", "u01", "--data", "data"),

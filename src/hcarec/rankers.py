@@ -50,8 +50,8 @@ class Ranker(Protocol):
 
 
 def ranker(model: Model, device: str = "cpu", threads: int | None = None) -> Ranker:
-    """Return what ranks by a model, with its parameters as they are, on a device."""
-    if device == "cpu":
+    """Return what ranks by a model, with its parameters as they are, on a device where it can."""
+    if device == "cpu" or model.needs_own_engine:
         return ModelRanker(model, threads)
     from hcarec.network_ranker import NetworkRanker
 

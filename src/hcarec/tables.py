@@ -60,6 +60,20 @@ def _check_entries(table: Table, n_items: int) -> str | None:
     return None
 
 
+def keep_greatest(table: Table, most: int) -> Table:
+    """Return a table whose rows keep their `most` greatest values, the lower item first where values are equal."""
+    sizes = np.diff(table.indptr)
+    rows = np.repeat(np.arange(len(sizes)), sizes)
+    kept = np.ones(len(rows), np.bool_)
+    entries = np.flatnonzero(sizes[rows] > most)  # of rows that are too long
+    entries = entries[np.lexsort((-table.values[entries], rows[entries]))]  # stable: by item where values are equal
+    place = np.arange(len(entries)) - np.searchsorted(rows[entries], rows[entries])
+    kept[entries[place >= most]] = False
+    indptr = np.zeros_like(table.indptr)
+    np.cumsum(np.minimum(sizes, most), out=indptr[1:])
+    return Table(indptr, table.indices[kept], table.values[kept])
+
+
 def row_ranges(work: np.ndarray, most: int) -> list[tuple[int, int]]:
     """Cut rows into ranges (first, last) whose work is at most `most`, or of one row; `work` (rows,) int64."""
     total = np.cumsum(work)

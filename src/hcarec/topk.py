@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ _CHUNK = 192  # users that share one trip through the catalogue; more gain littl
 
 WORTH_SCREENING = 256
 """Users for whom a catalogue is screened that has to be encoded first."""
+_LAST_TIE = np.iinfo(np.int32).max  # of no item: behind all others
 _SURELY_FINITE = 1e37  # no sum of products overflows float32 where the product of the lengths is below
 
 
@@ -133,7 +134,7 @@ def rank(
     test_scores = _pair_scores(H, X, (test_items, test_offsets), corrections, threads)
     below = np.zeros(len(test_items), np.int64)
     scores = np.full((n_users, k), -np.inf, np.float32)
-    ties = np.full((n_users, k), np.iinfo(np.int32).max, np.int32)
+    ties = np.full((n_users, k), _LAST_TIE, np.int32)
     if corrections is not None:
         products = _pair_scores(H, X, corrections[:2], None, threads)
         not_offered = _offer_corrected(corrections, products, tie_rank, mask, not_offered, scores, ties, threads)
@@ -166,6 +167,44 @@ def rank(
     if corrections is not None:
         _recount(corrections, products, (test_scores, test_offsets), (known, known_offsets), below_all, below, threads)
     return Ranking(items, scores, test_scores, below_all, below, n_items - np.diff(known_offsets))
+
+
+def rank_variants(
+    H: np.ndarray,
+    X: np.ndarray,
+    tie_rank: np.ndarray,
+    k: int,
+    variants: Iterable[Corrections],
+    *,
+    hidden: Ragged | None = None,
+    packed: Catalogue | None = None,
+    by_tie: np.ndarray | None = None,
+    threads: int | None = None,
+) -> Iterator[np.ndarray]:
+    """Yield the top-k items (users, k) that `rank` finds under each of several corrections, in one pass through the catalogue.
+
+    All variants correct the same items and differ in their values.
+    """
+    from hcarec.ops.rank import kernels
+
+    H, X = _vectors(H, X)
+    tie_rank, no_mask = np.ascontiguousarray(tie_rank, np.int32), np.zeros(0, np.bool_)
+    n_users, n_items = len(H), len(X)
+    by_tie = in_order(tie_rank) if by_tie is None else by_tie
+    not_shown = _sorted_within(_ragged(hidden, n_users, n_items))
+    others: tuple[np.ndarray, np.ndarray] | None = None
+    for corrections in variants:
+        corrections.check(n_users, n_items)
+        if others is None:
+            items = corrections[:2]
+            products = _pair_scores(H, X, items, None, threads)
+            found = rank(H, X, tie_rank, k, hidden=_distinct_within(items, not_shown), packed=packed, by_tie=by_tie, threads=threads)
+            others = found.scores, np.where(found.items >= 0, tie_rank[found.items], _LAST_TIE)
+        scores, ties = np.full((n_users, k), -np.inf, np.float32), np.full((n_users, k), _LAST_TIE, np.int32)
+        kernels.offer_corrected(*corrections, products, tie_rank, no_mask, *not_shown, 0, n_users, scores, ties)
+        scores, ties = np.concatenate([others[0], scores], axis=1), np.concatenate([others[1], ties], axis=1)
+        best = np.take_along_axis(ties, np.lexsort((ties, -scores))[:, :k], axis=1)
+        yield np.where(best < n_items, by_tie[np.minimum(best, n_items - 1)], -1)
 
 
 def warm() -> None:

@@ -156,7 +156,10 @@ train(Sequences.open(sys.argv[1]), sys.argv[2], seed=7, checkpoint_seconds=0,
 """
 
 
-NETWORKS: dict[str, dict[str, Any]] = {"hca-gru": {**WINNER, "model": "hca-gru"}, "sasrec": SASREC}
+NETWORKS: dict[str, dict[str, Any]] = {
+    "hca-gru": {**WINNER, "model": "hca-gru"},
+    "sasrec": SASREC | {"counting": True},
+}
 
 
 def kill_and_resume(data: Path, folder: Path, kills: int, seed: int, network: str) -> None:
@@ -225,9 +228,10 @@ def test_a_finished_run_goes_on_unless_its_schedule_has_ended(
 def test_the_paper_trainer_trains_the_paper_network_alone(
     stored: Path, tmp_path: Path, command: Command
 ) -> None:
-    code, _, error = command("train", stored, "-o", tmp_path / "m", "--set", "blocks=1")
-    assert code == 2 and error.count("\n") == 1
-    assert "blocks 1 is not the paper's" in error and "--trainer minibatch" in error
+    for setting, says in (("blocks=1", "blocks 1"), ("counting=true", "counting True")):
+        code, _, error = command("train", stored, "-o", tmp_path / "m", "--set", setting)
+        assert code == 2 and error.count("\n") == 1
+        assert f"{says} is not the paper's" in error and "--trainer minibatch" in error
     assert not (tmp_path / "m").exists()
 
 
@@ -253,6 +257,10 @@ def test_the_paper_trainer_trains_the_paper_network_alone(
         (
             {"model": "sasrec", "length": 5, "copy_window": 6},
             "copy_window is 6, but sasrec reads the last 5 events: give at most its length",
+        ),
+        (
+            {"model": "sasrec", "length": 4, "counting": True},
+            "length is 4, but counting reads the last 5 events: give a length of at least 5",
         ),
     ],
 )

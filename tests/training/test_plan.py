@@ -59,6 +59,12 @@ def test_more_work_takes_more(more: dict[str, Any], part: Part) -> None:
     assert memory[1] > memory[0] or more.get("batches") == "prefixes"
 
 
+def test_the_plan_has_the_counting_term(part: Part) -> None:
+    plain, counting = (plan(make(**BASE, counting=on), part, 200, 100) for on in (False, True))
+    assert counting.epoch_seconds == plain.epoch_seconds
+    assert counting.seconds > plain.seconds and counting.memory > plain.memory
+
+
 def test_threads_make_it_faster_and_items_slower(part: Part) -> None:
     model = make(**BASE)
     assert estimate(model, part, 200, 4).seconds < estimate(model, part, 200, 1).seconds

@@ -64,8 +64,8 @@ def look(folder: Path) -> dict[str, Any]:
             model = load(folder)
             kept["config"] = model.config.as_dict()
             sizes = {
-                "parameters": int(sum(array.size for array in model.theta.values())),
-                "tensors": {name: list(model.theta[name].shape) for name in sorted(model.theta, key=_place)},
+                "parameters": int(sum(array.size for array in model.tensors.values())),
+                "tensors": {name: list(array.shape) for name, array in sorted(model.tensors.items(), key=lambda named: _place(named[0]))},
                 "items": len(model.item_ids),
                 "titles": model.titles is not None,
                 "fields": list(model.fields),
@@ -147,10 +147,21 @@ def words(found: dict[str, Any]) -> list[tuple[str, str]]:
         lines.append(("selection", _selection(chosen)))
     if learns and (training := _section(found, "training")):
         early = "" if found.get("finished", True) else "; stopped early"
-        parts = {"training": "training_seconds", "evaluation": "evaluation_seconds", "yardsticks": "yardstick_seconds"}
+        parts = {"training": "training_seconds", "fusing": "fusing_seconds", "evaluation": "evaluation_seconds", "yardsticks": "yardstick_seconds"}
         listed = ", ".join(f"{training[key]} s {what}" for what, key in parts.items() if training.get(key))
         lines.append(("training", f"{training.get('epochs')} epochs in {training.get('seconds')} s{': ' if listed else ''}{listed}{early}"))
+        lines += _counting(training.get("counting"))
     return [*lines, *_figures(found), *_size(found)]
+
+
+def _counting(chosen: Any) -> list[tuple[str, str]]:
+    """Say how strong the counting term is, of a network that has one."""
+    from hcarec.training.fusing import words
+
+    with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):  # anybody may have written it
+        name, _, text = words(chosen).partition(": ")
+        return [(name, text)]
+    return []
 
 
 def _figures(found: dict[str, Any]) -> list[tuple[str, str]]:

@@ -26,7 +26,9 @@ def train(
     trainer: Annotated[str | None, Option(help="How it learns: user-sgd, one user a step, or minibatch (needs torch). By default the preset's.")] = None,
     config: Annotated[Path | None, Option(metavar="FILE|MODEL", help="Settings from a TOML file or a model folder; options and --set go first.")] = None,
     epochs: Annotated[int | None, Option(help="Times through all users; the preset's by default.")] = None,
-    epochs_from: Annotated[Path | None, Option(metavar="MODEL", help="Take the number of epochs that this evaluated model chose.")] = None,
+    epochs_from: Annotated[
+        Path | None, Option(metavar="MODEL", help="Take the number of epochs that this evaluated model chose, and how strong counting is.")
+    ] = None,
     split: Annotated[str, Option(help="ratio, leave-one-out, time, or none to train on everything.")] = "ratio",
     ratio: Annotated[float, Option(help="Share of each user's events that train (of all events, for the split time).")] = 0.8,
     at: Annotated[str | None, Option(help="Date that the split time cuts at.")] = None,

@@ -80,6 +80,10 @@ class LiveTable(Callback):
                     self._writer.add_scalar(name, value, record["epoch"])
         self._draw(force=True)
 
+    def note(self, text: str) -> None:
+        shown = console(stderr=True) if self._live is None else self._live.console
+        shown.print(text, markup=False)
+
     def _draw(self, force: bool = False) -> None:
         if not self._shown or (not force and time.monotonic() - self._drawn < 0.2):
             return
@@ -159,7 +163,12 @@ def _times(model: Model) -> str:
     """Return how long a run took by the clock, what of that went where, and how fast it learned."""
     done = model.about["training"]
     learned, epochs = done["training_seconds"], f"{done['epochs']} epochs in " if model.config.trains else ""
-    parts = {"training": learned if model.config.trains else 0.0, "evaluation": done["evaluation_seconds"], "yardsticks": done["yardstick_seconds"]}
+    parts = {
+        "training": learned if model.config.trains else 0.0,
+        "fusing": done.get("fusing_seconds", 0.0),
+        "evaluation": done["evaluation_seconds"],
+        "yardsticks": done["yardstick_seconds"],
+    }
     listed = ", ".join(f"{span(seconds)} {what}" for what, seconds in parts.items() if seconds)
     speed = f"; {done['events'] * done['epochs'] / learned:,.0f} events/s in training" if learned else ""
     return f"{epochs}{span(done['seconds'])}{': ' if listed else ''}{listed}{speed}"

@@ -125,8 +125,13 @@ class Model(ABC):
         """Say what to set for a model that needs less memory."""
         return "a smaller d (--set d=..)"
 
+    @property
+    def needs_own_engine(self) -> bool:
+        """Say whether scores have a part that the network in torch does not know."""
+        return False
+
     def complete(self, trained: Ragged, history: Ragged) -> None:  # noqa: B027 - most models have nothing to do
-        """Learn what users need who have a history (packed items, offsets) but no training event, where a model knows users one by one."""
+        """Take in the whole history (packed items, offsets) before the test, once training is over: what needs no epochs."""
 
     # -- attention -------------------------------------------------------------------------------------------------
 
@@ -211,6 +216,7 @@ class Model(ABC):
         self.initialize(np.asarray(data.items), np.asarray(data.offsets), run.seed, run.threads)
         if self.config.trains:
             fit(self, Part(data.items, data.offsets), run.seed, progress)
+            self.complete((np.asarray(data.items), np.asarray(data.offsets)), (np.asarray(data.items), np.asarray(data.offsets)))
         self.about = {"data": {"fingerprint": data.fingerprint}, "seed": run.seed}
         return self
 
@@ -336,6 +342,15 @@ class Model(ABC):
         """Return an item's title, or its id where it has none."""
         return self.title(item) or self.item_ids.text(item)
 
+    @property
+    def tensors(self) -> Theta:
+        """Return all that model.safetensors holds."""
+        return self.theta
+
+    def set_tensors(self, tensors: Theta) -> None:
+        """Take over what model.safetensors holds; `check_parameters` follows."""
+        self.theta = tensors
+
     # -- on disk -------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path, log: bytes = b"", keep_checkpoint: bool = False) -> None:
@@ -343,15 +358,15 @@ class Model(ABC):
         config, title, texts = self.config.as_dict(), self.config.title, (self.item_ids, self.titles)
         artefact.write(
             Path(path),
-            artefact.Contents(config, title, self.theta, *texts, self.item_events, self.user_ids, dict(self.about), log, self.fields),
+            artefact.Contents(config, title, self.tensors, *texts, self.item_events, self.user_ids, dict(self.about), log, self.fields),
             keep_checkpoint,
         )
 
     def restore(self, contents: artefact.Contents) -> Self:
         """Take over what a folder holds; parameters that do not fit are refused."""
-        self.theta = contents.theta
         self.item_ids, self.titles, self.item_events, self.user_ids = contents.item_ids, contents.titles, contents.item_events, contents.user_ids
         self.about, self.fields = contents.about, contents.fields
+        self.set_tensors(contents.theta)
         self.check_parameters()
         return self
 

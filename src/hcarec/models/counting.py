@@ -13,10 +13,16 @@ from hcarec.errors import ModelError
 from hcarec.models.base import Model
 from hcarec.ops.rank.corrections import Corrections
 from hcarec.tables import Table, check
-from hcarec.topk import Queries
+from hcarec.topk import Queries, Ragged
 
 TIE_BREAKER = 1e-6
 """What the most popular item gains: popularity decides between items of which the table says the same."""
+
+
+def pack_items(last: np.ndarray) -> Ragged:
+    """Return the items of states (n, kept), -1 before the first one, as packed items."""
+    there = last >= 0
+    return last[there], np.concatenate([np.zeros(1, np.int64), np.cumsum(there.sum(axis=1))])
 
 
 class CountingModel(Model):
@@ -117,9 +123,7 @@ class CountingModel(Model):
 
     def queries(self, states: np.ndarray) -> Queries:
         """Read the table at the items of the states."""
-        there = states["items"] >= 0
-        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(there.sum(axis=1))])
-        return self.encode(states["items"][there], offsets)
+        return self.encode(*pack_items(states["items"]))
 
     def usable(self, states: np.ndarray) -> np.ndarray:
         """Say which states hold known items, none before the first."""

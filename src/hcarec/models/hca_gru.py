@@ -9,6 +9,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from hcarec.errors import ConfigError
+from hcarec.models.counting_term import LAST
 from hcarec.models.engines import Engine, engine
 from hcarec.models.network import NetworkModel
 from hcarec.ops.hca import parameters
@@ -51,6 +52,8 @@ class HCAGRUSettings(NetworkSettings):
     """Product of output and item vector, or of their directions times a learned temperature."""
     copy_window: int = whole(0, 0, 1000)
     """Last events whose items the copy term raises; 0 turns it off."""
+    counting: bool = flag(False)
+    """Add to the scores what followed the last five events in the log, as `markov` counts it; how strongly is chosen on validation data after training."""
     input_dropout: float = number(0.0, 0.0, 0.99)
     """Share of the inputs that is dropped in training."""
     hidden_dropout: float = number(0.0, 0.0, 0.99)
@@ -82,6 +85,7 @@ class HCAGRUOptions(UserSGDOptions, MinibatchOptions, total=False):
     output_norm: bool
     scores: str
     copy_window: int
+    counting: bool
     input_dropout: float
     hidden_dropout: float
     output_dropout: float
@@ -117,9 +121,10 @@ class HCAGRU(NetworkModel):
     @property
     def network(self) -> parameters.Network:
         """Return what the network computes, as the operations take it."""
-        options = {name: value for name, value in dataclasses.asdict(self.settings).items() if not name.startswith("window_")}
+        outside = ("window_x", "window_h", "counting")
+        options = {name: value for name, value in dataclasses.asdict(self.settings).items() if name not in outside}
         w_x, w_h = self.windows
-        return parameters.Network(w_x=w_x, w_h=w_h, **options)
+        return parameters.Network(w_x=w_x, w_h=w_h, last_items=LAST if self.settings.counting else 0, **options)
 
     @property
     def windows(self) -> tuple[int, int]:

@@ -19,15 +19,34 @@ ENTRY = 12 * 4
 """Bytes of an entry of the table, and of what counting holds beside it."""
 STEPS = 6e6
 """Steps that are counted in a second, about."""
+DISTANCE_WEIGHTS = (1.0, 0.5, 0.3)
+"""Default weights of a step from an item to the one right after it, to the second one after it, and so on."""
+HISTORY_WEIGHTS = (1.0, 0.5, 0.3, 0.2, 0.1)
+"""Default weights of the last event of a history, of the one before it, and so on."""
+
+
+def count_followers(items: np.ndarray, offsets: np.ndarray, n_items: int, distance_weights: Sequence[float] = DISTANCE_WEIGHTS) -> Table:
+    """Count which items follow which, and divide each row by the root of its sum."""
+    return normalize_rows(count_transitions(items, offsets, n_items, distance_weights))
+
+
+def row_sizes(part: Part, n_items: int, distances: int = len(DISTANCE_WEIGHTS)) -> np.ndarray:
+    """Return the steps from every item over so many distances, as if no two were alike, (n_items,)."""
+    return np.minimum(distances * np.bincount(part.items, minlength=n_items), n_items)
+
+
+def followers_cost(part: Part, n_items: int, distances: int = len(DISTANCE_WEIGHTS)) -> Cost:
+    """Estimate what it takes to count every event once for each distance."""
+    return Cost(distances * len(part.items) / STEPS, ENTRY * int(row_sizes(part, n_items, distances).sum()))
 
 
 @dataclass(frozen=True, kw_only=True)
 class MarkovSettings(NetworkSettings):
     """How steps are counted, and how the counts are read."""
 
-    distance_weights: tuple[float, ...] = numbers((1.0, 0.5, 0.3))
+    distance_weights: tuple[float, ...] = numbers(DISTANCE_WEIGHTS)
     """Weight of a step from an item to the one right after it, to the second one after it, and so on."""
-    history_weights: tuple[float, ...] = numbers((1.0, 0.5, 0.3, 0.2, 0.1))
+    history_weights: tuple[float, ...] = numbers(HISTORY_WEIGHTS)
     """Weight of the last event of a history, of the one before it, and so on; a user's state holds as many items."""
 
     @property
@@ -63,15 +82,13 @@ class Markov(CountingModel):
         return self.settings.history_weights
 
     def count(self, items: np.ndarray, offsets: np.ndarray, threads: int | None) -> Table:
-        """Count steps, and divide each row by the root of its sum."""
-        return normalize_rows(count_transitions(items, offsets, len(self.item_ids), self.settings.distance_weights))
+        """Count which items follow which."""
+        return count_followers(items, offsets, len(self.item_ids), self.settings.distance_weights)
 
     def row_sizes(self, part: Part, n_items: int) -> np.ndarray:
         """Return the steps from every item, as if no two were alike."""
-        steps = len(self.settings.distance_weights) * np.bincount(part.items, minlength=n_items)
-        return np.minimum(steps, n_items)
+        return row_sizes(part, n_items, len(self.settings.distance_weights))
 
     def counting_cost(self, part: Part, n_items: int) -> Cost:
         """Count every event once for each distance."""
-        seconds = len(self.settings.distance_weights) * len(part.items) / STEPS
-        return Cost(seconds, ENTRY * int(self.row_sizes(part, n_items).sum()))
+        return followers_cost(part, n_items, len(self.settings.distance_weights))

@@ -7,13 +7,33 @@ from typing import Any
 
 import numpy as np
 
+from hcarec.data.split import Part
+from hcarec.hardware import Cost
 from hcarec.models.base import Model
+from hcarec.models.counting import pack_items
+from hcarec.models.counting_term import FLOOR, LAST, MOST_ENTRIES, NAMES, SCALE, CountingTerm, count_table
 from hcarec.models.engines import Engine
-from hcarec.topk import Queries
+from hcarec.models.markov import followers_cost, row_sizes
+from hcarec.ops.parameters import Theta
+from hcarec.sequences import Sequences
+from hcarec.topk import Queries, Ragged
 
 
 class NetworkModel(Model):
-    """A model whose histories, states and item vectors are those of a network."""
+    """A model whose histories, states and item vectors are those of a network.
+
+    With the setting `counting`, the network trains alone; `complete` then counts the table of the counting term.
+    """
+
+    counting_term: CountingTerm | None = None
+    """The term that joins the scores; None where the setting is off, and while the network trains."""
+    scale_and_floor: tuple[float, float] = SCALE, FLOOR
+    """What the term is made with when it is counted."""
+
+    @property
+    @abstractmethod
+    def settings(self) -> Any:
+        """Return the settings of the network."""
 
     @abstractmethod
     def make_engine(self) -> Engine:
@@ -32,6 +52,45 @@ class NetworkModel(Model):
         super().parameters_changed()
         self._engine = None
 
+    # -- the counting term -----------------------------------------------------------------------------------------
+
+    def set_catalog(self, data: Sequences, items: np.ndarray) -> None:
+        """Take over the catalogue of a data set; a table of another one is dropped."""
+        super().set_catalog(data, items)
+        self.counting_term = None
+
+    def complete(self, trained: Ragged, history: Ragged) -> None:
+        """Count the table on all that a prediction may start from."""
+        if self.settings.counting:
+            self.counting_term = CountingTerm(count_table(*history, len(self.item_ids)), *self.scale_and_floor)
+
+    @property
+    def needs_own_engine(self) -> bool:
+        """Say that the table is read on the CPU alone."""
+        return self.counting_term is not None
+
+    def counting_cost(self, part: Part, n_items: int) -> Cost:
+        """Estimate what it takes to count the table."""
+        return followers_cost(part, n_items) if self.settings.counting else Cost(0.0, 0)
+
+    def corrected_items(self, part: Part, n_items: int) -> float:
+        """Take every event as an item whose row is read."""
+        if not self.settings.counting or not len(part.items):
+            return 0.0
+        return LAST * float(np.minimum(row_sizes(part, n_items), MOST_ENTRIES)[part.items].mean())
+
+    @property
+    def tensors(self) -> Theta:
+        """Return the parameters of the network, and the counting term."""
+        return self.theta | (self.counting_term.tensors if self.counting_term is not None else {})
+
+    def set_tensors(self, tensors: Theta) -> None:
+        """Take over what a folder holds."""
+        self.theta = tensors
+        if self.settings.counting:
+            self.counting_term = CountingTerm.of(tensors, len(self.item_ids))
+            self.theta = {name: array for name, array in tensors.items() if name not in NAMES}
+
     # -- what a history means ------------------------------------------------------------------------------------
 
     @property
@@ -40,8 +99,9 @@ class NetworkModel(Model):
         return self.engine.item_vectors
 
     def encode(self, items: np.ndarray, offsets: np.ndarray, users: np.ndarray | None = None, threads: int | None = None) -> Queries:
-        """Run the network over each history."""
-        return self.engine.encode(items, offsets, threads)
+        """Run the network over each history; add the counting term."""
+        queries = self.engine.encode(items, offsets, threads)
+        return queries if self.counting_term is None else self.counting_term.add(queries, (items, offsets), threads)
 
     def attention(self, items: np.ndarray, last: int) -> tuple[np.ndarray | None, np.ndarray | None]:
         """Return a_x and a_h of the last steps, oldest first."""
@@ -64,7 +124,8 @@ class NetworkModel(Model):
 
     def queries(self, states: np.ndarray) -> Queries:
         """Return what the states are ranked by."""
-        return self.engine.queries(states)
+        queries = self.engine.queries(states)
+        return queries if self.counting_term is None else self.counting_term.add(queries, pack_items(states["items"][:, -LAST:]))
 
     def usable(self, states: np.ndarray) -> np.ndarray:
         """Say which states the network can go on from."""

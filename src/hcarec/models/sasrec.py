@@ -9,6 +9,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from hcarec.errors import ConfigError
+from hcarec.models.counting_term import LAST
 from hcarec.models.engines import Engine, sas_engine
 from hcarec.models.network import NetworkModel
 from hcarec.ops.sas import parameters
@@ -38,6 +39,8 @@ class SASRecSettings(NetworkSettings):
     """Product of output and item vector, or of their directions times a learned temperature."""
     copy_window: int = whole(0, 0, 1000)
     """Last events whose items the copy term raises, at most the trainer's `length`; 0 turns it off."""
+    counting: bool = flag(False)
+    """Add to the scores what followed the last five events in the log, as `markov` counts it; how strongly is chosen on validation data after training."""
     input_dropout: float = number(0.2, 0.0, 0.99)
     """Share of the inputs that is dropped in training."""
     hidden_dropout: float = number(0.2, 0.0, 0.99)
@@ -68,6 +71,7 @@ class SASRecOptions(MinibatchOptions, total=False):
     output_norm: bool
     scores: str
     copy_window: int
+    counting: bool
     input_dropout: float
     hidden_dropout: float
     output_dropout: float
@@ -85,6 +89,8 @@ class SASRec(NetworkModel):
         super().__init__(**settings)
         if self.settings.copy_window > self.length:
             raise ConfigError(f"copy_window is {self.settings.copy_window}, but {self.name} reads the last {self.length} events: give at most its length")
+        if self.settings.counting and self.length < LAST:
+            raise ConfigError(f"length is {self.length}, but counting reads the last {LAST} events: give a length of at least {LAST}, or leave counting out")
 
     @property
     def settings(self) -> SASRecSettings:
@@ -101,7 +107,8 @@ class SASRec(NetworkModel):
     @property
     def network(self) -> parameters.Network:
         """Return what the network computes, as the operations take it."""
-        return parameters.Network(length=self.length, **dataclasses.asdict(self.settings))
+        options = {name: value for name, value in dataclasses.asdict(self.settings).items() if name != "counting"}
+        return parameters.Network(length=self.length, **options)
 
     def shapes(self, n_items: int, n_users: int) -> dict[str, tuple[int, ...]]:
         """Return the shapes of the network's parameters."""

@@ -229,6 +229,16 @@ def copy_term(theta: Tensors, network: NetworkOptions, items: Tensor, o: Tensor)
     return theta["copy_scale"] * torch.log1p(torch.exp(theta["copy_rate"]) * torch.stack(counts))
 
 
+def counting_term(T: Tensor, weights: Tensor, scale: float, floor: float, items: Tensor) -> Tensor:
+    """Return what counting adds to the scores after every step.
+
+    T (n_items, n_items), row j the counts of what follows item j; weights (w,), that of the newest event first; items (n,) -> (n, n_items).
+    """
+    last = [items[max(0, t + 1 - len(weights)) : t + 1].flip(0) for t in range(len(items))]  # newest first
+    m = torch.stack([weights[: len(recent)] @ T[recent] for recent in last])
+    return scale * torch.log1p(m / floor)
+
+
 def score_all(theta: Tensors, network: NetworkOptions, items: Tensor, o: Tensor) -> Tensor:
     """Return the scores of all items after every step of one sequence: items (n,), o (n, d) -> (n, n_items)."""
     Z = item_rows(theta, network)

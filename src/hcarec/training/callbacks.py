@@ -34,3 +34,6 @@ class Callback:
 
     def epoch(self, record: dict[str, Any], best: bool) -> None:
         """Hear the figures of an epoch, and whether it is the best so far."""
+
+    def note(self, text: str) -> None:
+        """Hear a line on what was decided on the way."""

@@ -22,11 +22,13 @@ from hcarec.data.split import Part, Split, split
 from hcarec.errors import ConfigError, DeviceError, ModelError
 from hcarec.evaluation import evaluate_part, finite
 from hcarec.models import Model
+from hcarec.models.network import NetworkModel
 from hcarec.sequences import Sequences
 from hcarec.settings import RunSettings
-from hcarec.training import checkpoint, resuming, yardsticks
+from hcarec.training import checkpoint, fusing, resuming, yardsticks
 from hcarec.training.callbacks import Callback
 from hcarec.training.checkpoint import Checkpoint
+from hcarec.training.fusing import Judged
 from hcarec.training.interrupts import stop_flag
 from hcarec.training.lock import one_run
 from hcarec.training.resources import (
@@ -48,6 +50,8 @@ class Rules:
     selection: str
     hide_seen: bool
     ks: tuple[int, ...]
+    counting: dict[str, Any] | None = None
+    """What an evaluated model chose for the counting term, where it is to be taken over."""
 
 
 class Loop:
@@ -65,6 +69,7 @@ class Loop:
     ) -> None:
         self.model, self.data, self.out, self.run, self.callback = model, data, out, run, callback
         self.selection, self.hide_seen, self.ks = rules.selection, rules.hide_seen, rules.ks
+        self.counting = rules.counting
         self.checkpoint_seconds = checkpoint_seconds
         self.ranks_on: str | None = None
         """What the test part is ranked on, where that is not what the run computes on."""
@@ -90,12 +95,12 @@ class Loop:
                 f"the split '{how}' leaves no user to {'validate' if validating else 'test'} with:"
                 " give longer histories, or --split none"
             )
-        # What epochs are judged by: history, target, users.
-        self.judged: tuple[Part, Part, np.ndarray] | None = None
+        # What epochs are judged by.
+        self.judged: Judged | None = None
         if self.parts.validation is not None:
-            self.judged = self.parts.train, self.parts.validation, self.parts.validated
+            self.judged = Judged(self.parts.train, self.parts.validation, self.parts.validated)
         elif self.selection == "best-epoch-on-test":
-            self.judged = self.parts.history, self.parts.test, self.parts.evaluated
+            self.judged = Judged(self.parts.history, self.parts.test, self.parts.evaluated)
         usual = 10 if how == "leave-one-out" else 20
         self.metric = f"ndcg@{usual if usual in self.ks else max(self.ks)}"
         self.protocol = protocols.protocol(
@@ -108,7 +113,8 @@ class Loop:
         training = self.model.config.training
         if training is None or not training.depends_on_epochs:
             config.pop("epochs", None)
-        return {
+        taken = {} if self.counting is None else {"counting": self.counting}
+        return taken | {
             "config": config,
             "data": self.data.fingerprint,
             "split": self.parts.protocol,
@@ -348,6 +354,9 @@ class Loop:
             model.theta = state.best_theta
             model.parameters_changed()
         begun_only = state.chosen is None and not finished
+        fusing_began = time.perf_counter()
+        counting = None if begun_only else self._fuse()
+        fusing_ended = time.perf_counter()
         train, history = self.train_part, self.parts.history
         model.complete((train.items, train.offsets), (history.items, history.offsets))
         tested = self.parts.evaluated.any() and not begun_only
@@ -381,6 +390,9 @@ class Loop:
                 "device": self.run.device,
             },
         }
+        if counting is not None:
+            seconds = round(fusing_ended - fusing_began, 3)
+            model.about["training"] |= {"fusing_seconds": seconds, "counting": counting}
         if compared is not None:
             model.about["yardsticks"] = compared
         # A finished model gives way to a finished one alone; what is begun is in the checkpoint.
@@ -389,6 +401,27 @@ class Loop:
             log = "".join(json.dumps(record) + "\n" for record in state.log).encode()
             model.save(self.out, log, keep_checkpoint=model.config.trains)
         return model
+
+    def _fuse(self) -> dict[str, Any] | None:
+        """Decide how strong the counting term is, of a network that has one; return how.
+
+        Only validation data choose: without them, and where the test part chooses the epoch, the
+        defaults are taken.
+        """
+        model = self.model
+        if not isinstance(model, NetworkModel) or not model.settings.counting:
+            return None
+        chosen = self.counting or fusing.fixed()
+        if self.counting is None and self.selection == "validation":
+            assert self.judged is not None
+            with self.callback.busy("weighing the network against counting"):
+                chosen = fusing.fuse(
+                    model, self.judged, self.metric,
+                    hide_seen=self.hide_seen, seed=self.run.seed, threads=self.run.threads,
+                )  # fmt: skip
+        model.scale_and_floor = chosen["scale"], chosen["floor"]
+        self.callback.note(fusing.words(chosen))
+        return chosen
 
     def _holds_finished(self) -> bool:
         """Say whether the folder holds a finished model."""

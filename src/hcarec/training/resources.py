@@ -11,12 +11,15 @@ from hcarec.errors import ConfigError
 from hcarec.evaluation import USERS_AT_ONCE
 from hcarec.hardware import Cost
 from hcarec.models import Model
+from hcarec.training.fusing import GRID, MOST_USERS
 from hcarec.training.trainers import trainer_of
 
 RANKING = 2e10
 """Arithmetic operations a second of ranking the whole catalogue, on all cores, about."""
 CORRECTING = 6e6
 """Corrected scores a second, about: summed up, ranked and counted."""
+TRYING = 3e7
+"""Corrected scores a second, about, when many values of the same items' corrections are tried."""
 CORRECTION = 40
 """Bytes of a corrected score while users are ranked."""
 BASE = 400 << 20
@@ -64,24 +67,41 @@ def plan(
     cost = trainer_of(model).cost(model, train, n_items, threads or hardware.cores())
     epochs = model.config.epochs
     evaluations = -(-epochs // model.config.training.evaluate_every)
-    seconds = epochs * cost.seconds + evaluations * _evaluation(model, train, n_items, n_evaluated)
-    memory += cost.memory
+    seconds = epochs * cost.seconds + evaluations * _ranking(model, train, n_items, n_evaluated)
+    fused = _fused(model, train, n_items, n_evaluated)
+    memory, seconds = memory + cost.memory + fused.memory, seconds + fused.seconds
     return Plan(users, n_items, events, epochs, parameters, memory, cost.seconds, seconds)
 
 
 def counted(model: Model, train: Part, n_items: int, n_evaluated: int) -> Cost:
     """Estimate what counting a model and evaluating it takes, beside what a run holds already."""
     counting = model.counting_cost(train, n_items)
-    at_once = min(n_evaluated, USERS_AT_ONCE) * model.corrected_items(train, n_items)
-    seconds = counting.seconds + _evaluation(model, train, n_items, n_evaluated)
-    return Cost(seconds, counting.memory + int(CORRECTION * at_once))
+    each = model.corrected_items(train, n_items)
+    seconds = counting.seconds + _ranking(model, train, n_items, n_evaluated)
+    seconds += n_evaluated * each / CORRECTING
+    return Cost(seconds, counting.memory + _corrections(n_evaluated, each))
 
 
-def _evaluation(model: Model, train: Part, n_items: int, n_evaluated: int) -> float:
-    """Return the seconds of ranking all items for users, and of correcting some of their scores."""
+def _fused(model: Model, train: Part, n_items: int, n_evaluated: int) -> Cost:
+    """Estimate what the counting term of a network adds: it is counted twice, tried and ranked."""
+    each = model.corrected_items(train, n_items)
+    if not each:
+        return Cost(0.0, 0)
+    counting, tried = model.counting_cost(train, n_items), min(n_evaluated, MOST_USERS)
+    seconds = 2 * counting.seconds + _ranking(model, train, n_items, tried)
+    seconds += each * (n_evaluated / CORRECTING + len(GRID) * tried / TRYING)
+    return Cost(seconds, counting.memory + _corrections(n_evaluated, each))
+
+
+def _corrections(n_evaluated: int, each: float) -> int:
+    """Return the bytes of the corrected scores of users that are ranked together."""
+    return int(CORRECTION * min(n_evaluated, USERS_AT_ONCE) * each)
+
+
+def _ranking(model: Model, train: Part, n_items: int, n_evaluated: int) -> float:
+    """Return the seconds of ranking all items for users."""
     d = model.shapes(n_items, len(train))["X"][1]
-    corrected = n_evaluated * model.corrected_items(train, n_items)
-    return n_evaluated * n_items * (2.0 * d + 20) / RANKING + corrected / CORRECTING
+    return n_evaluated * n_items * (2.0 * d + 20) / RANKING
 
 
 def less_memory(model: Model) -> str:

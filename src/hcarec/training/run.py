@@ -11,9 +11,11 @@ from hcarec import artefact
 from hcarec.errors import ConfigError, ModelError
 from hcarec.metrics import KS
 from hcarec.models import Model, Options, make, read_config
+from hcarec.models.network import NetworkModel
 from hcarec.sequences import Sequences
 from hcarec.settings import RunSettings, check_known
 from hcarec.training.callbacks import Callback
+from hcarec.training.fusing import taken_from
 from hcarec.training.loop import Loop, Rules
 
 SELECTIONS = ("validation", "best-epoch-on-test")
@@ -50,10 +52,10 @@ def train(
 
     `model` is a name, hca-gru by default; `config` a TOML file or a model folder whose settings are
     taken, under those given here. `split` none trains on everything, with no test; `epochs_from`
-    takes the number of epochs that an evaluated model chose. A folder that holds a model is refused
-    unless `resume` goes on with it or `overwrite` lets it be replaced, once the new one is whole.
-    `hide_seen` makes it the model's rule
-    to leave out items of the history. `compare` measures the yardsticks, Markov and POP, too. The
+    takes the number of epochs that an evaluated model chose, and how strong its counting term is. A
+    folder that holds a model is refused unless `resume` goes on with it or `overwrite` lets it be
+    replaced, once the new one is whole. `hide_seen` makes it the model's rule to leave out items of
+    the history. `compare` measures the yardsticks, Markov and POP, too. The
     returned model's `about` has metrics, protocol, selection, yardsticks; its "finished" is false
     where Ctrl-C or a diverging loss ended the run early. `ks` are the k of the metrics.
     """
@@ -72,8 +74,11 @@ def train(
     if epochs_from is not None:
         given["epochs"] = chosen_epochs(Path(epochs_from))
     data.verify()
-    rules = Rules(selection, hide_seen, _cutoffs(ks))
-    loop = Loop(make(**given), data, out, rules, run, callback or Callback(), checkpoint_seconds)
+    made = make(**given)
+    counts = isinstance(made, NetworkModel) and made.settings.counting
+    counting = taken_from(Path(epochs_from)) if counts and epochs_from is not None else None
+    rules = Rules(selection, hide_seen, _cutoffs(ks), counting)
+    loop = Loop(made, data, out, rules, run, callback or Callback(), checkpoint_seconds)
     loop.divide(split, ratio, at)
     return loop.go(resume, overwrite, compare)
 

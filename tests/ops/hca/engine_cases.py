@@ -35,6 +35,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "wide-zero": {"w_x": 70, "w_h": 40, "attention_h": "dot"},
     "layers-of-gru": {"blocks": 3, "ffn": 1, "w_x": 1, "w_h": 1},
     "copy-one": {"copy_window": 1, "w_x": 4},
+    "last-items": {"last_items": 9, "copy_window": 2},
     "all": ALL,
     "all-odd": {**ALL, "d": 7},
     "all-64": {**ALL, "d": 64},

@@ -73,6 +73,7 @@ def test_every_option_does_what_its_equation_says(network: Network) -> None:
             "output_norm": st.booleans(),
             "scores": st.sampled_from(["dot", "cosine"]),
             "copy_window": st.integers(0, 7),
+            "last_items": st.sampled_from([0, 5]),
         }
     ),
     lengths=st.lists(st.integers(0, 9), max_size=4),

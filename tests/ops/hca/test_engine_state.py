@@ -27,7 +27,12 @@ def test_step_by_step_equals_the_whole_pass_bit_for_bit(network: Network) -> Non
         engine.advance(packed, states, items[n - 1 : n], np.array([0, 1]))
         whole = engine.encode(packed, items[:n], np.array([0, n]), 1)
         assert same(engine.queries(packed, states), whole), n
-    assert states["events"][0] == max(network.w_x, network.w_h, network.copy_window)
+    assert states["events"][0] == max(
+        network.w_x, network.w_h, network.copy_window, network.last_items
+    )
+    kept = min(len(items), states["items"].shape[1])
+    assert kept >= network.last_items
+    assert states["items"][0].tolist() == items[len(items) - kept :].tolist()
 
 
 @settings(max_examples=30, deadline=None)

@@ -37,6 +37,8 @@ class Network(NetworkOptions):
     """`additive` or `dot`."""
     attention_h: str = "additive"
     """`additive` or `dot`."""
+    last_items: int = 0
+    """Items that a state keeps at least, for what reads them outside the network."""
 
     @property
     def is_paper(self) -> bool:

@@ -12,13 +12,13 @@ from hcarec.ops.network.state import fields, first_states, usable_states
 
 
 def kept_items(network: Network) -> int:
-    """Return how many items a state keeps: for the first layer's window and for the copy term."""
-    return max(network.w_x - 1, network.copy_window)
+    """Return how many items a state keeps: those that window, copy term or others read."""
+    return max(network.w_x - 1, network.copy_window, network.last_items)
 
 
 def widest(network: Network) -> int:
     """Return the width of the widest window: what `events` of a state counts up to."""
-    return max(network.w_x, network.w_h, network.copy_window)
+    return max(network.w_x, network.w_h, network.copy_window, network.last_items)
 
 
 @cache

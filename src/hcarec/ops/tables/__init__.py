@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from hcarec.ops.tables.counts import add_counts
 from hcarec.ops.tables.nearest import nearest_items
 from hcarec.ops.tables.rows import sum_rows
 
-__all__ = ["nearest_items", "sum_rows"]
+__all__ = ["add_counts", "nearest_items", "sum_rows"]
