@@ -54,7 +54,10 @@ def go(runs: Sequence[Run], results: Results, *, workers: int | None = None, tol
     """
     results.make()
     with _alone(results), safe_import_path():
-        return _go(runs, results, workers, told or (lambda standing: None))
+        try:
+            return _go(runs, results, workers, told or (lambda standing: None))
+        finally:
+            results.pack()
 
 
 def _go(runs: Sequence[Run], results: Results, workers: int | None, told: Callable[[Standing], None]) -> Standing:

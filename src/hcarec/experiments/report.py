@@ -41,7 +41,7 @@ def write_report(results: Results, settings: Settings) -> list[Path]:
             atomic.write_bytes(folder / name, text.encode())
         except OSError as error:
             raise ConfigError(f"cannot write '{folder / name}': {error.strerror}; the runs are kept") from None
-    return [folder / "report.md", folder / "report.html", *(folder / FIGURES / f"{name}.{kind}" for name in made.drawn for kind in ("png", "svg"))]
+    return [folder / "report.md", folder / "report.html", *(folder / FIGURES / f"{name}.png" for name in made.drawn)]
 
 
 class Report:
@@ -226,9 +226,8 @@ class Report:
         return rows
 
     def _draw(self, name: str, title: str, draw: Callable[[Path], object]) -> Figure:
-        """Draw a figure as PNG and SVG."""
-        for kind in ("png", "svg"):
-            draw(self.results.folder / FIGURES / f"{name}.{kind}")
+        """Draw a figure."""
+        draw(self.results.folder / FIGURES / f"{name}.png")
         self.drawn.append(name)
         return Figure(title, name, *_CAPTIONS[name.partition("-")[0]])
 

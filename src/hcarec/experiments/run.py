@@ -73,11 +73,6 @@ class Run:
         """Return the settings of the paper that the method has."""
         return {name: value for name, value in self.config.as_dict().items() if name in PAPER}
 
-    @property
-    def name(self) -> str:
-        """Return a name for people and for files."""
-        return f"{self.config.title}.{self.selection}.seed-{self.seed}.{self.key[:8]}"
-
     def __str__(self) -> str:
         return f"{self.data.name} {self.config.title} seed {self.seed} ({self.selection})"
 
@@ -117,7 +112,7 @@ def _perform(run: Run, results: Results, callback: Callback) -> dict[str, Any] |
     _write_users(results.users / f"{run.key}.parquet", users)
     if results.keeps_model(run.config, run.seed):
         _keep(work, results.models / run.key)
-    results.write(run.data.name, run.name, record)
+    results.write(run.data.name, record)
     shutil.rmtree(work, ignore_errors=True)
     keeper.clear()
     return record
