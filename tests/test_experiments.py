@@ -101,7 +101,8 @@ def test_a_record_holds_what_training_and_evaluation_say(log: Path, tmp_path: Pa
 def test_nothing_is_done_twice(done: tuple[Path, pl.DataFrame, Study], log: Path) -> None:
     out, frame, study = done
     before = {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("*.*")}
-    assert list(before) == [out / "runs" / "small.jsonl.xz"] and missing([run for step in ("widths", "complete", "methods") for run in study.runs(step)], study.results) == []
+    assert list(before) == [out / "runs" / "small.jsonl.xz"]
+    assert missing([run for step in ("widths", "complete", "methods") for run in study.runs(step)], study.results) == []
     again = experiments.everything({"small": log}, out, epochs=EPOCHS, runs=2, widths=(2, 3), selection=BOTH, workers=1)
     assert {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("*.*")} == before
     assert again.equals(frame)

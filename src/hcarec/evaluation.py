@@ -113,11 +113,20 @@ def evaluate_part(
 
     `exact` adds the AUC over all negatives, which costs more than the ranking itself.
     """
-    return evaluate_by(ranker(model, device, threads), history, target, mask, hide_seen=hide_seen, exact=exact, ks=ks)
+    how: dict[str, Any] = {"hide_seen": hide_seen, "exact": exact, "ks": ks, "item_events": model.item_events}
+    return evaluate_by(ranker(model, device, threads), history, target, mask, **how)
 
 
 def evaluate_by(
-    ranker: Ranker, history: Part, target: Part, mask: np.ndarray, *, hide_seen: bool = False, exact: bool = False, ks: Sequence[int] = KS
+    ranker: Ranker,
+    history: Part,
+    target: Part,
+    mask: np.ndarray,
+    *,
+    hide_seen: bool = False,
+    exact: bool = False,
+    ks: Sequence[int] = KS,
+    item_events: np.ndarray | None = None,
 ) -> tuple[dict[str, float], dict[str, np.ndarray], np.ndarray]:
     """Do what `evaluate_part` does, whatever ranks."""
     users = np.flatnonzero(mask)
@@ -136,6 +145,7 @@ def evaluate_by(
         negative_scores=negative_scores,
         below=below,
         n_negatives=n_negatives,
+        item_events=item_events,
     )
     return metrics, columns, users
 

@@ -63,7 +63,7 @@ def experiment(
     if dry_run:
         return show_plan(name, study)
     try:
-        with Grid(study) as study.told:
+        with Grid(results) as study.told:
             study.run(name)
     except Stopped as stopped:
         write_report(results, own)

@@ -70,3 +70,6 @@ class OwnBest(Callback):
 
     def epoch(self, record: dict[str, Any], best: bool) -> None:
         self._told.epoch(record, best)
+
+    def stops(self) -> bool:
+        return self._told.stops()

@@ -34,3 +34,7 @@ class Callback:
 
     def epoch(self, record: dict[str, Any], best: bool) -> None:
         """Hear the figures of an epoch, and whether it is the best so far."""
+
+    def stops(self) -> bool:
+        """Say whether the run is to end at its next checkpoint, as after Ctrl-C."""
+        return False

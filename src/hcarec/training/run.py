@@ -44,6 +44,7 @@ def train(
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     ks: Sequence[int] = KS,
     compare: bool = True,
+    keep_model: bool = True,
     **settings: Unpack[Options],
 ) -> Model:
     """Train a model on the training part of `data`, choose an epoch, write it to `out` if given.
@@ -56,6 +57,7 @@ def train(
     to leave out items of the history. `compare` measures the yardsticks, Markov and POP, too. The
     returned model's `about` has metrics, protocol, selection, yardsticks; its "finished" is false
     where Ctrl-C or a diverging loss ended the run early. `ks` are the k of the metrics.
+    Without `keep_model` nothing but checkpoints is written to `out`.
     """
     check_known("selection", selection, SELECTIONS)
     run = RunSettings(seed=seed, threads=threads, device=device)
@@ -73,7 +75,7 @@ def train(
         given["epochs"] = chosen_epochs(Path(epochs_from))
     data.verify()
     rules = Rules(selection, hide_seen, _cutoffs(ks))
-    loop = Loop(make(**given), data, out, rules, run, callback or Callback(), checkpoint_seconds)
+    loop = Loop(make(**given), data, out, rules, run, callback or Callback(), checkpoint_seconds, keep_model)
     loop.divide(split, ratio, at)
     return loop.go(resume, overwrite, compare)
 
