@@ -33,7 +33,8 @@ def evaluate_ranking(
     `top` (users, >= max(ks)) item indices, best first, padded with -1; `test_items` the distinct test items of each
     user, cut by `test_offsets` (users + 1,). For `auc`: `test_scores` and `negative_scores` (test items,), the latter
     NaN where a user has no negative. For `auc_exact`: `below` (test items,), how many of the user's `n_negatives`
-    (users,) score strictly lower. For `popularity@k`: `item_events` (n_items,), how often each item trains. Users without test items count in no mean and are NaN in the columns.
+    (users,) score strictly lower. For `popularity@k`: `item_events` (n_items,), how often
+    each item trains. Users without test items count in no mean and are NaN in the columns.
     """
     n_test = np.diff(test_offsets)
     hits = hit_matrix(top, test_items, test_offsets, n_items)

@@ -68,9 +68,7 @@ def frame(noted: Mapping[str, Mapping[str, Any]]) -> pl.DataFrame:
     return pl.DataFrame([{"data": name, **{key: entry[key] for key in names}} for name, entry in noted.items()])
 
 
-def _one(
-    name: str, source: str | Path, results: Results, titles: str | Path | None, progress: Any, filters: dict[str, Any], least_events: int
-) -> DataSet:
+def _one(name: str, source: str | Path, results: Results, titles: str | Path | None, progress: Any, filters: dict[str, Any], least_events: int) -> DataSet:
     from hcarec.data import sources as known_sources
     from hcarec.data.prepare import prepare
     from hcarec.sequences import is_prepared

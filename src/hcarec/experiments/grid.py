@@ -74,7 +74,8 @@ def go(
 ) -> Standing:
     """Do what is missing of `runs`, in their order, one process each (a single worker stays in this process); return what became of them.
 
-    A run that fails is told at the end and stops no other. Ctrl-C, or the end of the `minutes`, lets every run write its checkpoint; the next call goes on there.
+    A run that fails is told at the end and stops no other. Ctrl-C, or the end of the
+    `minutes`, lets every run write its checkpoint; the next call goes on there.
     """
     deadline = math.inf if minutes is None else time.time() + 60 * minutes
     results.make()

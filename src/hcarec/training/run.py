@@ -75,7 +75,9 @@ def train(
         given["epochs"] = chosen_epochs(Path(epochs_from))
     data.verify()
     rules = Rules(selection, hide_seen, _cutoffs(ks))
-    loop = Loop(make(**given), data, out, rules, run, callback or Callback(), checkpoint_seconds, keep_model)
+    loop = Loop(
+        make(**given), data, out, rules, run, callback or Callback(), checkpoint_seconds, keep_model
+    )
     loop.divide(split, ratio, at)
     return loop.go(resume, overwrite, compare)
 

@@ -82,7 +82,9 @@ def _mean_columns(results: Results, keys: Sequence[str], rule: str) -> dict[str,
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
             raise DataError(f"'{path}' is damaged: remove it, and its test is left out") from None
     if len({len(one) for one in gains}) > 1:
-        raise DataError(f"'{results.users}' holds ranks of different users: merge into a new folder")
+        raise DataError(
+            f"'{results.users}' holds ranks of different users: merge into a new folder"
+        )
     return {METRIC: np.mean(gains, axis=0), "n_test": np.ones(len(gains[0]))}
 
 

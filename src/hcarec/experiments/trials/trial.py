@@ -179,9 +179,18 @@ class Trial:
             "curves": {name: [_short(entry.get(name)) for entry in log] for name in CURVES},
             "training_seconds": about["training"]["training_seconds"],
             "training_events": about["training"]["events"],
-            "device": about["training"]["device"],
+            "device": _device_name(about["training"]["device"]),
             "machine": describe(),
         }
+
+
+def _device_name(device: str) -> str:
+    """Return `cpu`, or what the GPU is called."""
+    if device == "cpu":
+        return device
+    import torch
+
+    return str(torch.cuda.get_device_name(device))
 
 
 def write_ranks(results: Results, key: str, ranks: Mapping[str, np.ndarray]) -> None:
