@@ -46,10 +46,10 @@ class Grid:
         left = now.seconds * (total - done) / done if done else None
         text = f"{step}: {len(now.done)} of {len(now.runs)} runs" + (f", {now.found} found" if now.found else "")
         if self._progress is not None:
-            self._progress.update(self._task, completed=done / total, description=text, left=_time(left))
+            self._progress.update(self._task, completed=done / total, description=text, left=time_words(left))
         elif time.monotonic() - self._last > EVERY:
             self._last = time.monotonic()
-            console(stderr=True).print(f"{text}, {_time(left)} left")
+            console(stderr=True).print(f"{text}, {time_words(left)} left")
 
     def _begin(self, step: str, now: Standing) -> None:
         self._close()
@@ -125,7 +125,8 @@ def show_results(name: str, study: Study, written: list[Path]) -> None:
     out.print(f"report: {written[0]} and {written[1]}")
 
 
-def _time(seconds: float | None) -> str:
+def time_words(seconds: float | None) -> str:
+    """Write a span of time as people say it."""
     if seconds is None:
         return "?"
     minutes = int(seconds / 60)

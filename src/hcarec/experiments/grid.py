@@ -52,6 +52,7 @@ class Standing:
     under_way: dict[str, float] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
     stopped: bool = False
+    out_of_time: bool = False
 
     @property
     def seconds(self) -> float:
@@ -81,7 +82,9 @@ def go(
     results.make()
     with _alone(results), safe_import_path():
         try:
-            return _go(runs, results, workers, told or (lambda standing: None), deadline)
+            standing = _go(runs, results, workers, told or (lambda standing: None), deadline)
+            standing.out_of_time = standing.stopped and time.time() >= deadline
+            return standing
         finally:
             results.pack()
 

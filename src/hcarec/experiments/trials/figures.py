@@ -44,7 +44,7 @@ def contest(
             for place, method in enumerate(methods):
                 if method in means:
                     _seeds(axes, values[log, method], place, method_look(method))
-            axes.set_xlim(left=0)
+            axes.set_xlim(0, 1.08 * max((max(values[log, m]) for m in means), default=1))
         for axes in grid.ravel()[len(logs) :]:
             axes.set_visible(False)
         for axes in grid[-1]:
@@ -72,6 +72,7 @@ def ablation(
             axes.set_title(short(log, 34), loc="left", fontweight="bold", fontsize=10,
                            parse_math=False)  # fmt: skip
             axes.set_xlabel("added to NDCG@10")
+            axes.locator_params(axis="x", nbins=5)
             for place, name in enumerate(ingredients):
                 if (test := found.get(name)) is not None:
                     color = {"higher": BLUE, "lower": ORANGE}.get(test["verdict"], GREY)
@@ -102,7 +103,8 @@ def curves(found: Mapping[str, Mapping[str, Mapping[int, float]]], path: str | P
             axes.set_xscale("log", base=2)
             axes.set_xticks(ticks, [str(tick) for tick in ticks])
             axes.minorticks_off()
-            axes.set_ylim(bottom=0)
+            highest = max((max(values.values()) for values in logs.values()), default=1.0)
+            axes.set_ylim(0, 1.12 * highest)
             axes.set_xlabel(name)
             axes.grid(alpha=0.25)
         row[0].set_ylabel("NDCG@10")

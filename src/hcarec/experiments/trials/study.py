@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -122,6 +122,20 @@ def finished(trials: Sequence[Trial], results: Results) -> list[dict[str, Any]]:
     return found
 
 
+def tidy(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return a row per trial, rule and metric; `trained` is the rule of training and selection."""
+    return [
+        {
+            "data": record["data"]["name"], "method": record["method"], "seed": record["seed"],
+            "trained": record["rule"], "rule": rule, "metric": metric, "value": value,
+            "epoch": record["epoch"], "key": record["key"],
+        }
+        for record in records
+        for rule, figures in record["figures"].items()
+        for metric, value in figures.items()
+    ]  # fmt: skip
+
+
 def noted_data(results: Results) -> list[DataSet]:
     """Return the logs that records were made from, for a report: nothing of them is there."""
     return [
@@ -133,12 +147,3 @@ def noted_data(results: Results) -> list[DataSet]:
 def trial_results(out: Path, first_seed: int = 0, work: Path | None = None) -> Results:
     """Return where the records of trials lie in a folder of results."""
     return Results(out / FOLDER, first_seed, work)
-
-
-def check_name(name: str, known: Mapping[str, Any] = NAMES) -> None:
-    """Refuse a name that is no experiment of trials."""
-    if name not in known:
-        raise ConfigError(
-            f"experiment '{name}' is not known: give one of {', '.join(known)}"
-            f"{nearest(name, tuple(known))}"
-        )
