@@ -124,7 +124,7 @@ def test_settings_that_make_no_sense_are_refused(changes: dict[str, Any], words:
 
 
 def test_a_method_that_is_not_known_is_refused(logs: dict[str, Path], tmp_path: Path) -> None:
-    with pytest.raises(HcarecError, match="method 'SASRek' is not known.*did you mean 'SASRec'"):
+    with pytest.raises(HcarecError, match=r"method 'SASRek' is not known.*did you mean 'SASRec'"):
         study("contest", logs, tmp_path, methods=("SASRek",)).run()
 
 
