@@ -401,12 +401,35 @@ def test_options_that_make_no_sense_are_refused(arguments: tuple[str, ...], word
     assert code != 0 and words in error
 
 
-def test_running_trials_needs_neither_polars_nor_plots() -> None:
-    """A machine that lends its GPU may have torch and NumPy alone."""
+def test_running_trials_needs_neither_polars_nor_plots(logs: dict[str, Path], tmp_path: Path) -> None:
+    """A machine that lends its GPU may have little beside torch and NumPy; here mini-batches are computed by Numba as well."""
     import subprocess
     import sys
 
-    absent = ("numba", "polars", "msgspec", "matplotlib", "rich", "typer", "PIL")
-    code = f"import sys; sys.modules.update(dict.fromkeys({absent!r}))\nimport hcarec.experiments.trials.study, hcarec.experiments.data_sets"
+    absent = ("polars", "msgspec", "matplotlib", "rich", "typer", "PIL")
+    settings = "epochs=1, runs=1, workers=1, methods=('GRU',), changes={'d': 8}"
+    code = f"import sys; sys.modules.update(dict.fromkeys({absent!r}))\nfrom hcarec import experiments\n"
+    code += f"print(experiments.run_trials('contest', {{'back': {str(logs['back'])!r}}}, {str(tmp_path)!r}, {settings}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "0" and len(trial_results(tmp_path).read()) == 1, done.stderr
+
+
+def test_predictions_from_the_last_events_hide_the_whole_history(logs: dict[str, Path], tmp_path: Path) -> None:
+    """What is beyond the length of training samples is not read, and stays hidden."""
+    mine = study("contest", {"back": logs["back"]}, tmp_path, methods=("GRU",), runs=1, changes={"d": 8, "length": 3, "copy_window": 2})
+    mine.run()
+    record = next(iter(mine.results.read().values()))
+    data = hcarec.Sequences.open(logs["back"])
+    model = hcarec.train(data, split="leave-one-out", seed=0, compare=False, **record["config"])
+    parts = hcarec.split(data, "leave-one-out", validation=True)
+    assert record["last_events"] == 3 and parts.history.lengths.max() > 3
+    for rule in "FU":
+        hits, users = 0, np.flatnonzero(parts.evaluated)
+        for user in users:
+            history = np.asarray(parts.history[user])
+            hidden = (np.unique(history), np.array([0, len(np.unique(history))])) if rule == "F" else None
+            items, _ = model.top(model.encode(history[-3:], np.array([0, len(history[-3:])])), 10, hidden)
+            hits += int(parts.test[user][0] in items[0])
+        assert record["figures_from_last"][rule]["recall@10"] == pytest.approx(hits / len(users))
+    write_trials(mine)
+    assert "| method | back, U, last 3 |" in (tmp_path / "contest.md").read_text()

@@ -69,8 +69,6 @@ def frame(noted: Mapping[str, Mapping[str, Any]]) -> pl.DataFrame:
 
 
 def _one(name: str, source: str | Path, results: Results, titles: str | Path | None, progress: Any, filters: dict[str, Any], least_events: int) -> DataSet:
-    from hcarec.data import sources as known_sources
-    from hcarec.data.prepare import prepare
     from hcarec.sequences import is_prepared
 
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name):
@@ -80,6 +78,9 @@ def _one(name: str, source: str | Path, results: Results, titles: str | Path | N
         if filters:
             raise ConfigError(f"'{source}' is prepared already, so {', '.join(sorted(filters))} cannot be applied: give the raw log, or prepare it with them")
         return _described(name, path, least_events)
+    from hcarec.data import sources as known_sources  # these need more than a machine that is lent may have
+    from hcarec.data.prepare import prepare
+
     if least_events:
         filters = {**filters, "min_user_events": max(least_events, filters.get("min_user_events", 0))}
     target = results.data / name

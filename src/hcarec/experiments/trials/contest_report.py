@@ -52,7 +52,7 @@ class ContestReport:
         )
         sections = [
             self._main(), self._tested(), self._published(), self._lists(), self._other_rule(),
-            self._data(),
+            self._last_events(), self._data(),
         ]  # fmt: skip
         clock = "by the clock on the wall, added up over runs that shared a machine"
         kept = [section for section in sections if section.blocks]
@@ -179,6 +179,23 @@ class ContestReport:
             blocks.append(tables.by_method(title, values, names, headings, note=note))
             note = ""
         return Section("Under the other rule", blocks if rows else [])
+
+    def _last_events(self) -> Section:
+        """Set predictions from the last events beside those from the whole history."""
+        cut = [
+            {**record, "figures": record["figures_from_last"]}
+            for record in self.deciding
+            if "figures_from_last" in record
+        ]
+        values = tables.values_of(cut, NDCG, lambda r: self.rule[_log(r)])
+        lengths = {_log(record): record["last_events"] for record in cut}
+        headings = {n: f"{self.headings[n]}, last {length}" for n, length in lengths.items()}
+        note = (
+            "Where histories are longer than the samples of training: the same models, given the"
+            " last events of a history alone. SASRec never reads more."
+        )
+        table = tables.by_method(f"NDCG@{K}", values, contest.names(), headings, note=note)
+        return Section("From the last events alone", [table] if cut else [])
 
     def _data(self) -> Section:
         rows = []

@@ -75,12 +75,12 @@ class TrialStudy:
     @cached_property
     def on_card(self) -> bool:
         """Whether mini-batches are computed on a GPU."""
-        if self.settings.device == "cpu":
-            return False
+        if self.settings.device != "auto":
+            return self.settings.device == "cuda"  # whether it is there is the trainer's to say
         try:
             from hcarec import devices
 
-            return devices.choose(self.settings.device) == "cuda"
+            return devices.choose("auto") == "cuda"
         except ImportError:
             return False
 

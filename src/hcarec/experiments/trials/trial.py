@@ -121,8 +121,13 @@ class Trial:
         model = self._train(data, work, callback)
         if not model.about["finished"]:
             return None
-        figures, ranks = self._evaluate(model, resplit(data, model.about["protocol"]["split"]))
+        parts = resplit(data, model.about["protocol"]["split"])
+        figures, ranks = self._evaluate(model, parts)
         record = self._record(model, figures, checkpoint.read_log(work))
+        length = getattr(model.config.training, "length", None)
+        if length is not None and parts.history.lengths.max() > length:
+            record["last_events"] = length
+            record["figures_from_last"], _ = self._evaluate(model, parts, length)
         record["planned_seconds"] = round(self.planned_seconds, 1)
         record["seconds_here"] = round(time.perf_counter() - began, 1)
         write_ranks(results, self.key, ranks)
@@ -141,9 +146,12 @@ class Trial:
         )  # fmt: skip
 
     def _evaluate(
-        self, model: Model, parts: Split
+        self, model: Model, parts: Split, last: int | None = None
     ) -> tuple[dict[str, dict[str, float]], dict[str, np.ndarray]]:
-        """Return the figures and the ranks of the test items (users,) under each rule."""
+        """Return the figures and the ranks of the test items (users,) under each rule.
+
+        Predictions are from the whole history, or from the `last` events of it.
+        """
         from hcarec.evaluation import evaluate_part
 
         figures, ranks = {}, {}
@@ -151,6 +159,7 @@ class Trial:
             metrics, users, _ = evaluate_part(
                 model, parts.history, parts.test, parts.evaluated, hide_seen=rule == F,
                 threads=self.threads, device=model.about["training"]["device"], ks=(K, DEPTH),
+                last=last,
             )  # fmt: skip
             kept = (f"ndcg@{K}", f"recall@{K}", f"coverage@{K}", f"popularity@{K}", "auc")
             figures[rule] = {name: float(metrics[name]) for name in kept}
