@@ -346,6 +346,14 @@ def test_the_ablation_reports_what_each_ingredient_adds(logs: dict[str, Path], t
     assert test is not None and f"{test['difference']:+.4f}" in next(line for line in text.splitlines() if line.startswith("| block "))
 
 
+def test_logs_that_only_the_contest_has_seen_are_not_in_the_ablation(logs: dict[str, Path], done: tuple[Path, pl.DataFrame], tmp_path: Path) -> None:
+    shutil.copytree(done[0] / "contest", tmp_path / "contest", ignore=shutil.ignore_patterns("work"))
+    study("ablation", {"back": logs["back"]}, tmp_path, methods=("HCA-GRU without block",)).run()
+    write_trials(study("ablation", logs, tmp_path))
+    text = (tmp_path / "ablation.md").read_text()
+    assert "(back U;" in text and "once" not in text
+
+
 def test_figures_are_drawn_from_whatever_there_is(tmp_path: Path) -> None:
     made = [
         figures.contest({}, contest.names(), {}, tmp_path / "a.png"),

@@ -100,6 +100,7 @@ def _show(study: TrialStudy, written: list[Path]) -> None:
     values = values_of(records, "ndcg@10", lambda record: rule[record["data"]["name"]])
     table = Table(title="NDCG@10", title_justify="left", title_style="bold", box=None, padding=(0, 3, 0, 0))
     table.add_column("method")
+    rule = {name: each for name, each in rule.items() if any(log == name for log, _ in values)}
     for name in rule:
         table.add_column(f"{name}, {rule[name]}", justify="right")
     for method in dict.fromkeys(record["method"] for record in records):

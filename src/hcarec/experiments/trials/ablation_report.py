@@ -32,9 +32,11 @@ class AblationReport:
     """Collects what the trials have found and turns it into a document."""
 
     def __init__(self, study: TrialStudy) -> None:
-        self.study, self.logs = study, study.logs
+        self.study, self.records = study, study.records()
+        # The whole network alone may have been run for the contest.
+        taken_apart = {r["data"]["name"] for r in self.records if r["method"] != WHOLE}
+        self.logs = {name: log for name, log in study.logs.items() if name in taken_apart}
         self.rule = {name: deciding_rule(log) for name, log in self.logs.items()}
-        self.records = study.records()
         self.tests = {name: self._tests(name) for name in self.logs}
         self.curves = {curve.name: self._curve(curve) for curve in CURVES}
 
@@ -42,14 +44,15 @@ class AblationReport:
         """Put the report together."""
         rules = ", ".join(f"{name} {rule}" for name, rule in self.rule.items())
         lead = (
-            f"{WHOLE} without one ingredient at a time, on {len(self.logs)} logs: what each adds to"
-            f" NDCG@{K}. Leave-one-out as in the contest, under the rule that decides on a log"
-            f" ({rules}; F: {RULES['F']}, U: {RULES['U']})."
+            f"{WHOLE} without one ingredient at a time: what each adds to NDCG@{K}. Leave-one-out"
+            f" as in the contest, under the rule that decides on a log ({rules};"
+            f" F: {RULES['F']}, U: {RULES['U']})."
         )
         clock = "by the clock on the wall, added up over runs that shared a machine"
         sections = [self._ingredients(), self._sizes()]
         kept = [section for section in sections if section.blocks]
-        return Document("The ablation", lead, kept, facts(self.records, clock))
+        ours = [record for record in self.records if record["data"]["name"] in self.logs]
+        return Document("The ablation", lead, kept, facts(ours, clock))
 
     # -- sections --------------------------------------------------------------------------------
 

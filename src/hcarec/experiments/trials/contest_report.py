@@ -32,10 +32,11 @@ class ContestReport:
     """Collects what the trials have found and turns it into a document."""
 
     def __init__(self, study: TrialStudy) -> None:
-        self.study, self.logs = study, study.logs
+        self.study, self.records = study, study.records()
+        met = {_log(record) for record in self.records}
+        self.logs = {name: log for name, log in study.logs.items() if name in met}
         self.rule = {name: deciding_rule(log) for name, log in self.logs.items()}
         self.headings = {name: f"{name}, {rule}" for name, rule in self.rule.items()}
-        self.records = study.records()
         self.deciding = [r for r in self.records if r["rule"] == self.rule[_log(r)]]
         self.tests = {other: self._tests(other) for other in contest.AGAINST}
 

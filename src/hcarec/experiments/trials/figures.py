@@ -44,6 +44,7 @@ def contest(
             for place, method in enumerate(methods):
                 if method in means:
                     _seeds(axes, values[log, method], place, method_look(method))
+            axes.locator_params(axis="x", nbins=4)
             axes.set_xlim(0, 1.08 * max((max(values[log, m]) for m in means), default=1))
         for axes in grid.ravel()[len(logs) :]:
             axes.set_visible(False)
