@@ -76,14 +76,14 @@ def show_plan(study: TrialStudy) -> None:
     for heading in ("log", "method", "runs", "finished", "minutes"):
         table.add_column(heading, justify="left" if heading in ("log", "method") else "right")
     runs, left, seconds = 0, 0, 0.0
-    for one in study.data:
-        trials = [trial for trial in study.trials if trial.data == one]
+    for data_set in study.data:
+        trials = [trial for trial in study.trials if trial.data == data_set]
         for method in dict.fromkeys(trial.method for trial in trials):
             piece = [trial for trial in trials if trial.method == method]
             todo = missing(piece, study.results)
             cost = sum(trial.seconds(records) for trial in todo)
             runs, left, seconds = runs + len(piece), left + len(todo), seconds + cost
-            table.add_row(one.name, method, str(len(piece)), str(len(piece) - len(todo)), f"{cost / 60:.1f}")
+            table.add_row(data_set.name, method, str(len(piece)), str(len(piece) - len(todo)), f"{cost / 60:.1f}")
     out.print(table)
     out.print(f"{runs} runs, {runs - left} finished; the rest takes about {time_words(seconds)} one after the other, {study.at_once} at once")
     if study.on_card and not any(record["device"] != "cpu" for record in records):

@@ -36,5 +36,5 @@ def facts(records: Sequence[Mapping[str, Any]], clock: str) -> list[tuple[str, s
     commits = sorted({r["machine"]["commit"] or f"hcarec {r['machine']['hcarec']}" for r in records})
     hours = sum(record["seconds_here"] for record in records) / 3600
     seeds = sorted({record["seed"] for record in records})
-    found = [("runs", f"{len(records)}, seeds {', '.join(map(str, seeds))}"), ("time", f"{hours:.1f} hours {clock}"), ("machine", "; ".join(machines))]
-    return [*found, ("versions", "; ".join(versions)), ("commit", ", ".join(commits))]
+    first = [("runs", f"{len(records)}, seeds {', '.join(map(str, seeds))}"), ("time", f"{hours:.1f} hours {clock}"), ("machine", "; ".join(machines))]
+    return [*first, ("versions", "; ".join(versions)), ("commit", ", ".join(commits))]

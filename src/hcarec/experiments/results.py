@@ -114,9 +114,9 @@ class Results:
     def _of_log(self, name: str) -> list[dict[str, Any]]:
         """Return all runs on a log, in the order of their names."""
         packed = self._packed(name)
-        found = [read_json(path, *_FIELDS) for path in self._singles(name)]
-        found += _read_lines(packed) if packed.exists() else []
-        return sorted({record["key"]: record for record in found}.values(), key=file_name)
+        records = [read_json(path, *_FIELDS) for path in self._singles(name)]
+        records += _read_lines(packed) if packed.exists() else []
+        return sorted({record["key"]: record for record in records}.values(), key=file_name)
 
 
 def file_name(record: Mapping[str, Any]) -> str:
@@ -127,12 +127,12 @@ def file_name(record: Mapping[str, Any]) -> str:
 def _read_lines(path: Path) -> list[dict[str, Any]]:
     """Read packed runs."""
     try:
-        found = [json.loads(line) for line in lzma.decompress(path.read_bytes()).decode().splitlines()]
+        records = [json.loads(line) for line in lzma.decompress(path.read_bytes()).decode().splitlines()]
     except (OSError, lzma.LZMAError, ValueError, RecursionError):
-        found = [None]
-    if not all(isinstance(record, dict) and record.keys() >= set(_FIELDS) for record in found):
+        records = [None]
+    if not all(isinstance(record, dict) and record.keys() >= set(_FIELDS) for record in records):
         raise ConfigError(f"'{path}' is damaged, or was not written by hcarec: restore it, or remove it and the same command does its runs again")
-    return found
+    return records
 
 
 def _write_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> None:

@@ -77,7 +77,9 @@ def changed(
 
 def left_out(log: Mapping[str, Any], settings: TrialSettings) -> list[str]:
     """Return the ingredients that the settings of a log do not have."""
-    return [one.name for one in INGREDIENTS if changed(one, log, settings) is None]
+    return [
+        ingredient.name for ingredient in INGREDIENTS if changed(ingredient, log, settings) is None
+    ]
 
 
 def sizes(
@@ -88,17 +90,17 @@ def sizes(
     The value that the log's settings have is among them, under the name of the whole network.
     """
     whole = settings.modern(MODEL, log)
-    own = whole.as_dict()[curve.settings[0]]
-    found = {
+    usual = whole.as_dict()[curve.settings[0]]
+    networks = {
         value: (
             sized(curve, value),
             settings.modern(MODEL, log, **dict.fromkeys(curve.settings, value)),
         )
-        for value in sorted({*curve.values, own})
+        for value in sorted({*curve.values, usual})
     }
     return {
         value: (WHOLE, config) if config == whole else (name, config)
-        for value, (name, config) in found.items()
+        for value, (name, config) in networks.items()
     }
 
 
@@ -108,8 +110,8 @@ def trials(
     """Return all trials: the whole network and those without an ingredient seed by seed, curves."""
     made = []
     for seed in settings.seeds:
-        for one in data:
-            log = logs[one.name]
+        for data_set in data:
+            log = logs[data_set.name]
             networks = {WHOLE: settings.modern(MODEL, log)}
             for ingredient in INGREDIENTS:
                 if (config := changed(ingredient, log, settings)) is not None:
@@ -122,7 +124,7 @@ def trials(
                 }
             rule = deciding_rule(log)
             made += [
-                Trial(one, name, config, seed, rule, settings.device)
+                Trial(data_set, name, config, seed, rule, settings.device)
                 for name, config in networks.items()
             ]
     return made

@@ -23,7 +23,7 @@ def write_ablation(study: TrialStudy, folder: Path) -> list[Path]:
     """Write ablation.md, ablation.html and the figures; return what was written."""
     report = AblationReport(study)
     drawn = [folder / FIGURES / f"{name}.png" for name in ("ablation", "ablation-curves")]
-    figures.ablation(report.tests, [one.name for one in INGREDIENTS], drawn[0])
+    figures.ablation(report.tests, [ingredient.name for ingredient in INGREDIENTS], drawn[0])
     figures.curves(report.curves, drawn[1])
     return [*write_document(folder, "ablation", report.document()), *drawn]
 
@@ -71,11 +71,11 @@ class AblationReport:
             "ingredient", "with it", "without", "it adds", "95% interval", "relative",
             "p after Holm", "with it NDCG is",
         ]  # fmt: skip
-        for name, found in self.tests.items():
+        for name, tests in self.tests.items():
             rows = [
-                [Cell(one.name), *tables.difference_cells(found[one.name])]
-                for one in INGREDIENTS
-                if one.name in found
+                [Cell(ingredient.name), *tables.difference_cells(tests[ingredient.name])]
+                for ingredient in INGREDIENTS
+                if ingredient.name in tests
             ]
             if rows:
                 title = f"{name}, {self.rule[name]}, NDCG@{K}"
@@ -96,15 +96,15 @@ class AblationReport:
             )
         ]  # fmt: skip
         for name, logs in self.curves.items():
-            values = sorted({value for found in logs.values() for value in found})
+            values = sorted({value for points in logs.values() for value in points})
             rows = []
-            for log, found in logs.items():
-                best = max(found.values(), default=None)
+            for log, points in logs.items():
+                best = max(points.values(), default=None)
                 row = [Cell(f"{log}, {self.rule[log]}")]
                 for value in values:
-                    known = found.get(value)
-                    text = "-" if known is None else tables.fraction(known)
-                    row.append(Cell(text, known is not None and known == best))
+                    point = points.get(value)
+                    text = "-" if point is None else tables.fraction(point)
+                    row.append(Cell(text, point is not None and point == best))
                 rows.append(row)
             if values:
                 columns = ["log", *(f"{name} {value}" for value in values)]
@@ -115,13 +115,13 @@ class AblationReport:
 
     def _tests(self, log: str) -> dict[str, Record]:
         """Test the whole network against those without an ingredient, corrected over these."""
-        whole, found = self._of(log, WHOLE), {}
-        for one in INGREDIENTS:
-            others = self._of(log, ablation.without(one))
+        whole, tests = self._of(log, WHOLE), {}
+        for ingredient in INGREDIENTS:
+            others = self._of(log, ablation.without(ingredient))
             test = paired_test(self.study.results, whole, others, self.rule[log])
             if test is not None:
-                found[one.name] = test
-        return correct(found) if found else {}
+                tests[ingredient.name] = test
+        return correct(tests) if tests else {}
 
     def _of(self, log: str, method: str) -> list[Record]:
         return [r for r in self.records if r["data"]["name"] == log and r["method"] == method]
@@ -129,14 +129,14 @@ class AblationReport:
     def _curve(self, curve: ablation.Curve) -> dict[str, dict[int, float]]:
         """Return NDCG@10 of the first seed by log and value."""
         first, settings = self.study.settings.first_seed, self.study.settings
-        found: dict[str, dict[int, float]] = {}
+        points: dict[str, dict[int, float]] = {}
         for name, log in self.logs.items():
             for value, (method, _) in ablation.sizes(curve, log, settings).items():
                 for record in self._of(name, method):
                     if record["seed"] == first:
                         figure = record["figures"][self.rule[name]][NDCG]
-                        found.setdefault(name, {})[value] = figure
-        return found
+                        points.setdefault(name, {})[value] = figure
+        return points
 
     def _note(self, log: str) -> str:
         absent = ablation.left_out(self.logs[log], self.study.settings)
@@ -149,8 +149,8 @@ class AblationReport:
         said = []
         for level in ("x-level", "h-level"):
             parts = []
-            for log, found in self.tests.items():
-                if (test := found.get(level)) is not None:
+            for log, tests in self.tests.items():
+                if (test := tests.get(level)) is not None:
                     adds = {"higher": "adds", "lower": "costs"}.get(test["verdict"])
                     words = adds or "adds nothing that a test could show"
                     interval = f"{test['low']:+.4f} to {test['high']:+.4f}"

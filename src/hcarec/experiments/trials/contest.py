@@ -56,16 +56,18 @@ def trials(
     """
     made = []
     for seed in settings.seeds:
-        for one in data:
-            rule = deciding_rule(logs[one.name])
+        for data_set in data:
+            rule = deciding_rule(logs[data_set.name])
             for method in METHODS:
                 seeded = MODELS[method.model].seeded
                 if not seeded and seed != settings.first_seed:
                     continue
-                config = _config(method, logs[one.name], settings)
+                config = _config(method, logs[data_set.name], settings)
                 rules = (F, U) if rule == F and method.name in BOTH_WAYS else (rule,)
                 made += [
-                    Trial(one, method.name, config, seed if seeded else 0, each, settings.device)
+                    Trial(
+                        data_set, method.name, config, seed if seeded else 0, each, settings.device
+                    )
                     for each in rules
                 ]
     return made

@@ -91,11 +91,11 @@ class ContestReport:
             "log", contest.MAIN, "the other", "difference", "95% interval", "relative",
             "p after Holm", "HCA-GRU is",
         ]  # fmt: skip
-        for other, found in self.tests.items():
-            if found:
+        for other, tests in self.tests.items():
+            if tests:
                 rows = [
                     [Cell(self.headings[log]), *tables.difference_cells(test)]
-                    for log, test in found.items()
+                    for log, test in tests.items()
                 ]
                 blocks.append(TableOf(f"{contest.MAIN} against {other}, NDCG@{K}", columns, rows))
         if blocks:
@@ -113,9 +113,9 @@ class ContestReport:
             if known is None:
                 continue
             rows = [
-                [Cell(one.rule), Cell(one.model), Cell(tables.fraction(one.ndcg)),
-                 Cell(tables.fraction(one.recall)), Cell(one.source)]
-                for one in known.figures
+                [Cell(peer.rule), Cell(peer.model), Cell(tables.fraction(peer.ndcg)),
+                 Cell(tables.fraction(peer.recall)), Cell(peer.source)]
+                for peer in known.figures
             ]  # fmt: skip
             rows += [
                 [Cell(rule), Cell(words, True), Cell(tables.fraction(ndcg), True),
@@ -131,7 +131,7 @@ class ContestReport:
 
     def _ours(self, log: str) -> list[tuple[str, str, float, float]]:
         """Return rule, name, NDCG and Recall of our networks, each trained under the rule."""
-        found = []
+        figures = []
         for method in (each.name for each in contest.METHODS if each.modern):
             for rule in RULES:
                 mine = [
@@ -140,10 +140,10 @@ class ContestReport:
                     if _log(record) == log and record["method"] == method and record["rule"] == rule
                 ]
                 if mine:
-                    means = (sum(one[m] for one in mine) / len(mine) for m in (NDCG, RECALL))
+                    means = (sum(values[m] for values in mine) / len(mine) for m in (NDCG, RECALL))
                     ndcg, recall = means
-                    found.append((rule, method, ndcg, recall))
-        return found
+                    figures.append((rule, method, ndcg, recall))
+        return figures
 
     def _lists(self) -> Section:
         names = contest.names()
@@ -203,7 +203,7 @@ class ContestReport:
         for name, log in self.logs.items():
             protocols = {r["protocols"][self.rule[name]] for r in self.records if _log(r) == name}
             counts = (f"{log[key]:,}" for key in ("users", "items", "events"))
-            shown = ", ".join(sorted(one[:12] for one in protocols)) or "-"
+            shown = ", ".join(sorted(protocol[:12] for protocol in protocols)) or "-"
             texts = [*counts, f"{log['mean_length']:.1f}", tables.percent(log["repeats"]),
                      self.rule[name], log["fingerprint"][:12], shown]  # fmt: skip
             rows.append([Cell(name), *map(Cell, texts)])
@@ -216,13 +216,13 @@ class ContestReport:
 
     def _tests(self, other: str) -> dict[str, Record]:
         """Test the main method against another on every log, corrected over the logs."""
-        found = {}
+        tests = {}
         for log in self.logs:
             mine, theirs = (self._of(log, method) for method in (contest.MAIN, other))
             test = paired_test(self.study.results, mine, theirs, self.rule[log])
             if test is not None:
-                found[log] = test
-        return correct(found) if found else {}
+                tests[log] = test
+        return correct(tests) if tests else {}
 
     def _of(self, log: str, method: str) -> list[Record]:
         return [r for r in self.deciding if _log(r) == log and r["method"] == method]
@@ -230,16 +230,16 @@ class ContestReport:
     def _words(self) -> list[str]:
         """Say in words what the tests show."""
         said = []
-        for other, found in self.tests.items():
-            if not found:
+        for other, tests in self.tests.items():
+            if not tests:
                 continue
-            by = {word: [log for log, test in found.items() if test["verdict"] == word]
+            by = {word: [log for log, test in tests.items() if test["verdict"] == word]
                   for word in ("higher", "lower", "none shown")}  # fmt: skip
             if other == "GRU":
-                said.append(_levels(by, found))
+                said.append(_levels(by, tests))
                 continue
             text = f"Against {other}, {contest.MAIN} is higher on {len(by['higher'])} of"
-            text += f" {len(found)} logs{_listed(by['higher'])}"
+            text += f" {len(tests)} logs{_listed(by['higher'])}"
             if by["lower"]:
                 text += f", lower on {len(by['lower'])}{_listed(by['lower'])}"
             if by["none shown"]:
@@ -249,13 +249,13 @@ class ContestReport:
         return said
 
 
-def _levels(by: dict[str, list[str]], found: dict[str, Record]) -> str:
+def _levels(by: dict[str, list[str]], tests: dict[str, Record]) -> str:
     """Say where the two contextual levels help, harm, or add nothing."""
     words = {"higher": "help on", "lower": "do harm on", "none shown": "add nothing on"}
     parts = []
     for verdict, text in words.items():
         if by[verdict]:
-            listed = ", ".join(f"{log} ({found[log]['difference']:+.4f})" for log in by[verdict])
+            listed = ", ".join(f"{log} ({tests[log]['difference']:+.4f})" for log in by[verdict])
             shown = " that a test could show" if verdict == "none shown" else ""
             parts.append(f"{text} {listed}{shown}")
     return f"Against GRU, the same recipe with both levels off, the levels {'; they '.join(parts)}."

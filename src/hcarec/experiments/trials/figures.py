@@ -67,7 +67,7 @@ def ablation(
     across = max(1, len(tests))
     with figure(path, (2.4 + 3.0 * across, 0.9 + 0.3 * len(ingredients))) as drawn:
         row = drawn.subplots(1, across, sharey=True, squeeze=False)[0]
-        for axes, (log, found) in zip(row, tests.items(), strict=False):
+        for axes, (log, of_log) in zip(row, tests.items(), strict=False):
             _stripes(axes, len(ingredients))
             axes.axvline(0, color=BLACK, linewidth=1.2)
             axes.set_title(short(log, 34), loc="left", fontweight="bold", fontsize=10,
@@ -75,7 +75,7 @@ def ablation(
             axes.set_xlabel("added to NDCG@10")
             axes.locator_params(axis="x", nbins=5)
             for place, name in enumerate(ingredients):
-                if (test := found.get(name)) is not None:
+                if (test := of_log.get(name)) is not None:
                     color = {"higher": BLUE, "lower": ORANGE}.get(test["verdict"], GREY)
                     axes.hlines(place, test["low"], test["high"], color=color, linewidth=1.8)
                     filled = test["verdict"] != "none shown"
@@ -86,17 +86,17 @@ def ablation(
     return Path(path)
 
 
-def curves(found: Mapping[str, Mapping[str, Mapping[int, float]]], path: str | Path) -> Path:
-    """Draw NDCG@10 against each size, a panel for each; `found` by curve, log and value."""
+def curves(points: Mapping[str, Mapping[str, Mapping[int, float]]], path: str | Path) -> Path:
+    """Draw NDCG@10 against each size, a panel for each; `points` by curve, log and value."""
     styles = (
         Look(BLUE, "o", "solid"),
         Look(ORANGE, "s", "dashed", False),
         Look(GREY, "^", "dotted"),
     )
-    across = max(1, len(found))
+    across = max(1, len(points))
     with figure(path, (1.2 + 3.1 * across, 3.2)) as drawn:
         row = drawn.subplots(1, across, squeeze=False)[0]
-        for axes, (name, logs) in zip(row, found.items(), strict=False):
+        for axes, (name, logs) in zip(row, points.items(), strict=False):
             for (log, values), style in zip(logs.items(), styles * len(logs), strict=False):
                 axes.plot(list(values), list(values.values()), linestyle=style.line, linewidth=1.4,
                           label=short(log), **style.marks(5))  # fmt: skip
@@ -109,7 +109,7 @@ def curves(found: Mapping[str, Mapping[str, Mapping[int, float]]], path: str | P
             axes.set_xlabel(name)
             axes.grid(alpha=0.25)
         row[0].set_ylabel("NDCG@10")
-        if any(found.values()):
+        if any(points.values()):
             row[-1].legend(frameon=False, fontsize=9, loc="lower right")
     return Path(path)
 

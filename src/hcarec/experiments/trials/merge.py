@@ -44,13 +44,13 @@ def merge(results: Results, folders: Sequence[Path]) -> int:
 
 
 def _source(folder: Path) -> Results:
-    found = trial_results(folder)
-    if not found.folder.is_dir():
+    source = trial_results(folder)
+    if not source.folder.is_dir():
         raise ConfigError(
             f"'{folder}' holds no records of a contest (no {FOLDER}/): give a folder that"
             " 'hcarec experiment contest -o' has written"
         )
-    return found
+    return source
 
 
 def _check_data(name: str, ours: Record, theirs: Record, source: Results) -> None:

@@ -50,12 +50,12 @@ def paired_test(
 def correct(tests: Mapping[Any, Record]) -> dict[Any, Record]:
     """Return tests that answer one question, corrected together after Holm, with a verdict."""
     adjusted = holm(np.array([test["p"] for test in tests.values()]))
-    found = {}
+    corrected = {}
     for (name, test), p in zip(tests.items(), adjusted, strict=True):
         shown = "higher" if test["difference"] > 0 else "lower"
         verdict = shown if p < LEVEL else "none shown"
-        found[name] = {**test, "p_holm": float(p), "verdict": verdict}
-    return found
+        corrected[name] = {**test, "p_holm": float(p), "verdict": verdict}
+    return corrected
 
 
 def _shared(first: Sequence[Record], second: Sequence[Record]) -> tuple[list[Record], list[Record]]:
@@ -81,7 +81,7 @@ def _mean_columns(results: Results, keys: Sequence[str], rule: str) -> dict[str,
                 gains.append(gain(stored[rule]))
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
             raise DataError(f"'{path}' is damaged: remove it, and its test is left out") from None
-    if len({len(one) for one in gains}) > 1:
+    if len({len(users) for users in gains}) > 1:
         raise DataError(
             f"'{results.users}' holds ranks of different users: merge into a new folder"
         )

@@ -114,12 +114,12 @@ class TrialStudy:
 def finished(trials: Sequence[Trial], results: Results) -> list[dict[str, Any]]:
     """Return the records of those trials that are finished, under the names that they have now."""
     known = results.read()
-    found = []
+    records = []
     for trial in trials:
         if (record := known.get(trial.key)) is not None:
             data = {**record["data"], "name": trial.data.name}
-            found.append({**record, "data": data, "method": trial.method})
-    return found
+            records.append({**record, "data": data, "method": trial.method})
+    return records
 
 
 def tidy(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -139,8 +139,8 @@ def tidy(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def noted_data(results: Results) -> list[DataSet]:
     """Return the logs that records were made from, for a report: nothing of them is there."""
     return [
-        DataSet(name, Path(), one["fingerprint"], one["users"], one["items"], one["events"])
-        for name, one in noted_statistics(results).items()
+        DataSet(name, Path(), log["fingerprint"], log["users"], log["items"], log["events"])
+        for name, log in noted_statistics(results).items()
     ]
 
 

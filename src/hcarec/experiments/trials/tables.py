@@ -25,11 +25,11 @@ def percent(value: float) -> str:
 
 def values_of(records: Sequence[Record], metric: str, rule: Callable[[Record], str]) -> Values:
     """Return a metric of records under the rule that is asked of each, by log and method."""
-    found: dict[tuple[str, str], list[float]] = {}
+    values: dict[tuple[str, str], list[float]] = {}
     for record in records:
         place = record["data"]["name"], record["method"]
-        found.setdefault(place, []).append(record["figures"][rule(record)][metric])
-    return found
+        values.setdefault(place, []).append(record["figures"][rule(record)][metric])
+    return values
 
 
 def by_method(
@@ -46,7 +46,7 @@ def by_method(
     Where the best is what one looks for, it is bold, and the spread over seeds stands beside.
     """
     highest = {
-        log: max((mean(found) for (name, _), found in values.items() if name == log), default=None)
+        log: max((mean(seeds) for (name, _), seeds in values.items() if name == log), default=None)
         for log in logs
     }
     rows = []
