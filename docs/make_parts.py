@@ -23,7 +23,6 @@ from typing import Any
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 RESULTS = ROOT / "benchmarks" / "results"
-RUNS = HERE / "results" / "runs"
 MARKED = re.compile(r"(<!-- made: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -63,9 +62,10 @@ PLAIN = {"d": 20, "learning_rate": 0.01, "l2": 0.001, "epochs": 100}
 
 def runs(selection: str, metric: str) -> dict[str, dict[str, list[float]]]:
     """Return a metric of all runs under the paper's settings, by data set and method, a value per seed."""
+    from hcarec.experiments.results import Results
+
     found: dict[str, dict[str, list[float]]] = {}
-    for path in sorted(RUNS.glob("*/*.json")):
-        run = json.loads(path.read_text())
+    for run in Results(HERE / "results").read().values():
         fits = all(run["config"].get(name) == value for name, value in PLAIN.items()) or run["method"] in ("POP", "Random")
         if run["selection"] == selection and fits:
             value = run["best"][metric]["value"] if selection == "best-epoch-on-test" and metric in run.get("best", {}) else run["metrics"][metric]

@@ -31,7 +31,7 @@ MODULES = {
     "hcarec.models.base": ("Recommendation",),
     "hcarec.data.split": ("Split", "Part"),
     "hcarec.plots": ("length_and_popularity", "attention"),
-    "hcarec.experiments": ("methods", "widths", "complete", "attention", "datasets", "load_runs"),
+    "hcarec.experiments": ("methods", "widths", "complete", "attention", "datasets", "contest", "ablation", "run_trials", "merge", "load_runs"),
 }
 """What is worth calling beside the names of the package itself."""
 VERBS = ("read_events", "prepare", "synthetic", "split", "train", "evaluate", "compare", "recommend", "explain", "load")

@@ -50,7 +50,7 @@ def test_without_a_network_the_synthetic_log_serves(hcarec: Process, tmp_path: P
         assert (out / name / "model.safetensors").is_file()
     assert done.stderr == ""
     report = (out / "report.html").read_text()
-    for expected in ("Methods compared", "HCA-GRU-x5-h5", "data:image/svg+xml", "hcarec recommend"):
+    for expected in ("Methods compared", "HCA-GRU-x5-h5", "data:image/png", "hcarec recommend"):
         assert expected in report, expected
     assert not re.search(r"(?:src|href)=.https?:", report), "the report loads nothing from elsewhere"
 

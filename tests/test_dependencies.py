@@ -30,6 +30,8 @@ OTHER_USES = {
     "build": (".ci/run", "-m build "),
 }
 """Packages that are used without an import: the file, and the text in it that runs or selects the package."""
+IMPORTED_AS = {"pillow": "PIL"}
+"""Packages that are imported by another name than their own."""
 LATER_STANDARD = {"compression"}
 """Modules of Python's library that the oldest supported version lacks."""
 
@@ -46,8 +48,8 @@ def declared(written: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def module_name(package: str) -> str:
-    """Return the name that a package is imported by; one that breaks this rule fails the test and needs a table here."""
-    return package.lower().replace("-", "_")
+    """Return the name that a package is imported by."""
+    return IMPORTED_AS.get(package, package.lower().replace("-", "_"))
 
 
 # -- imports -----------------------------------------------------------------------------------------------------------

@@ -100,6 +100,14 @@ def test_the_readme_is_short_and_its_results_are_the_reports() -> None:
     assert checked >= 20
 
 
+def test_the_results_stay_small() -> None:
+    """Whoever clones the project fetches them."""
+    results = REPOSITORY / "docs" / "results"
+    files = [path for path in results.rglob("*") if path.is_file() and "work" not in path.relative_to(results).parts]
+    assert files and sum(path.stat().st_size for path in files) < 3_000_000
+    assert not [path for path in files if path.parent.name == "figures" and path.suffix != ".png"], "each figure once"
+
+
 def test_what_the_pages_say_about_the_results_is_so() -> None:
     table = maker("make_parts").results()
     best = {row.split("|").index(next(cell for cell in row.split("|") if "**" in cell)) for row in table.splitlines()[2:]}

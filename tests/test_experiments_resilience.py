@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import lzma
 import os
 import shutil
 import signal
@@ -144,8 +145,60 @@ def test_runs_of_another_schema_are_left_alone(log: Path, results: Results) -> N
     run = Run(one(log), ONE_EPOCH.config("pop"), 0, TEST)
     record = perform(run, results)
     assert record is not None
-    results.write("small", "old", {**record, "schema": 0, "key": "old"})
+    results.write("small", {**record, "schema": 0, "key": "old"})
     assert set(results.read()) == {run.key}
+    results.pack()
+    assert set(results.read()) == {run.key} and len(lzma.decompress((results.folder / "runs" / "small.jsonl.xz").read_bytes()).splitlines()) == 2
+
+
+# -- packed runs -------------------------------------------------------------------------------------------------------
+
+
+def perform_two(log: Path, results: Results) -> dict[str, dict[str, Any]]:
+    for name in ("pop", "gru"):
+        perform(Run(one(log), ONE_EPOCH.config(name), 0, TEST), results)
+    return results.read()
+
+
+def test_packing_changes_no_run_and_gives_the_same_bytes(log: Path, results: Results, tmp_path: Path) -> None:
+    before = perform_two(log, results)
+    shutil.copytree(results.folder, tmp_path / "copy", ignore=shutil.ignore_patterns("work"))
+    results.pack()
+    packed = results.folder / "runs" / "small.jsonl.xz"
+    assert list((results.folder / "runs").rglob("*")) == [packed]
+    assert results.read() == before and list(results.read()) == list(before)
+    content = packed.read_bytes()
+    results.pack()
+    Results(tmp_path / "copy").pack()
+    assert content == packed.read_bytes() == (tmp_path / "copy" / "runs" / "small.jsonl.xz").read_bytes()
+
+
+def test_a_kill_while_runs_are_packed_loses_none_and_doubles_none(log: Path, results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = perform_two(log, results)
+    monkeypatch.setattr(Path, "unlink", lambda path, missing_ok=False: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        results.pack()
+    monkeypatch.undo()
+    assert len(list((results.folder / "runs").glob("*/*.json"))) == 2 and (results.folder / "runs" / "small.jsonl.xz").exists()
+    assert results.read() == before
+    results.pack()
+    assert results.read() == before and not list((results.folder / "runs").glob("*/*.json"))
+
+
+def test_runs_are_added_to_packed_ones(log: Path, results: Results) -> None:
+    before = perform_two(log, results)
+    results.pack()
+    run = Run(one(log), ONE_EPOCH.config("bpr"), 0, TEST)
+    perform(run, results)
+    results.pack()
+    assert {key: record for key, record in results.read().items() if key != run.key} == before and run.key in results.read()
+
+
+@pytest.mark.parametrize("content", [b"", b"no xz", lzma.compress(b"[]\n"), lzma.compress(b'{"key": "k"}\n'), lzma.compress(b"{")])
+def test_packed_runs_that_are_damaged_are_one_clear_line(content: bytes, results: Results) -> None:
+    (results.folder / "runs" / "small.jsonl.xz").write_bytes(content)
+    with pytest.raises(HcarecError, match=r"small\.jsonl\.xz' is damaged"):
+        results.read()
 
 
 def test_statistics_that_are_not_ours_are_one_clear_line(log: Path, results: Results) -> None:

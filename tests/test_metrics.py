@@ -35,6 +35,14 @@ def test_hand_computed_values() -> None:
     assert users["hits@5"].tolist() == [2, 1] and users["n_test"].tolist() == [3, 1]
 
 
+def test_popularity_is_the_mean_share_of_events_of_what_is_listed() -> None:
+    top = np.array([[0, 1], [2, -1], [-1, -1]])  # shares 0.5 and 0.3, then 0.2, then an empty list
+    metrics, _ = evaluate_ranking(top, *ragged([[1], [2], [0]]), n_items=4, ks=(1, 2), item_events=np.array([5, 3, 2, 0]))
+    assert metrics["popularity@1"] == pytest.approx((0.5 + 0.2) / 2)
+    assert metrics["popularity@2"] == pytest.approx(((0.5 + 0.3) / 2 + 0.2) / 2)
+    assert "popularity@2" not in evaluate_ranking(top, *ragged([[1], [2], [0]]), n_items=4, ks=(2,))[0]
+
+
 def test_average_precision_is_divided_by_the_test_items_even_beyond_k() -> None:
     top = np.array([[0, 1]])
     metrics, _ = evaluate_ranking(top, *ragged([[0, 1, 2, 3]]), n_items=5, ks=(2,))

@@ -55,6 +55,13 @@ def test_a_png_and_an_svg_that_are_the_same_every_time(report: Report, tmp_path:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one.PNG", "one.svg", "two.PNG", "two.svg"]
 
 
+def test_a_png_has_a_palette_and_its_resolution(report: Report, tmp_path: Path) -> None:
+    from PIL import Image
+
+    with Image.open(length_and_popularity(report, tmp_path / "plot.png")) as image:
+        assert image.mode == "P" and image.size == (1500, 600) and round(image.info["dpi"][0]) == 150
+
+
 def test_the_figure_shows_the_data(report: Report, tmp_path: Path) -> None:
     text = length_and_popularity(report, tmp_path / "plot.svg").read_text()
     assert f"{report.statistics.events:,} events" in text

@@ -108,7 +108,8 @@ def test_ranks_are_those_of_the_engine(exact: bool, hide_seen: bool, device: str
 def test_metrics_are_those_of_the_engine(hide_seen: bool, model: Model, parts: Split) -> None:
     given = parts.history, parts.test, parts.evaluated
     theirs, columns, users = evaluate_part(model, *given, hide_seen=hide_seen, exact=True)
-    mine, my_columns, my_users = evaluate_by(NetworkRanker(model, "cpu", threads=1), *given, hide_seen=hide_seen, exact=True)
+    ranker = NetworkRanker(model, "cpu", threads=1)
+    mine, my_columns, my_users = evaluate_by(ranker, *given, hide_seen=hide_seen, exact=True, item_events=model.item_events)
     assert mine.keys() == theirs.keys() and my_columns.keys() == columns.keys()
     np.testing.assert_array_equal(my_users, users)
     for name, value in theirs.items():

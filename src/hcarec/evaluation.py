@@ -108,21 +108,33 @@ def evaluate_part(
     threads: int | None = None,
     device: str = "cpu",
     ks: Sequence[int] = KS,
+    last: int | None = None,
 ) -> tuple[dict[str, float], dict[str, np.ndarray], np.ndarray]:
     """Predict `target` from `history` for the users of a mask (n_users,): return metrics, per-user columns and the users.
 
-    `exact` adds the AUC over all negatives, which costs more than the ranking itself.
+    `exact` adds the AUC over all negatives, which costs more than the ranking itself. `last` lets the model read so many of the latest events
+    of a history and no more; seen items are those of all of it.
     """
-    return evaluate_by(ranker(model, device, threads), history, target, mask, hide_seen=hide_seen, exact=exact, ks=ks)
+    how: dict[str, Any] = {"hide_seen": hide_seen, "exact": exact, "ks": ks, "item_events": model.item_events, "last": last}
+    return evaluate_by(ranker(model, device, threads), history, target, mask, **how)
 
 
 def evaluate_by(
-    ranker: Ranker, history: Part, target: Part, mask: np.ndarray, *, hide_seen: bool = False, exact: bool = False, ks: Sequence[int] = KS
+    ranker: Ranker,
+    history: Part,
+    target: Part,
+    mask: np.ndarray,
+    *,
+    hide_seen: bool = False,
+    exact: bool = False,
+    ks: Sequence[int] = KS,
+    item_events: np.ndarray | None = None,
+    last: int | None = None,
 ) -> tuple[dict[str, float], dict[str, np.ndarray], np.ndarray]:
     """Do what `evaluate_part` does, whatever ranks."""
     users = np.flatnonzero(mask)
     pieces = [
-        ranker.rank(_asked(history, target, users[begin : begin + USERS_AT_ONCE], ranker.n_items), max(ks), hide_seen=hide_seen, exact=exact)
+        ranker.rank(_asked(history, target, users[begin : begin + USERS_AT_ONCE], ranker.n_items, last), max(ks), hide_seen=hide_seen, exact=exact)
         for begin in range(0, max(1, len(users)), USERS_AT_ONCE)
     ]
     items, test_scores, negative_scores, below, n_negatives = (np.concatenate(parts) if parts[0] is not None else None for parts in zip(*pieces, strict=True))
@@ -136,15 +148,25 @@ def evaluate_by(
         negative_scores=negative_scores,
         below=below,
         n_negatives=n_negatives,
+        item_events=item_events,
     )
     return metrics, columns, users
 
 
-def _asked(history: Part, target: Part, users: np.ndarray, n_items: int) -> Asked:
+def _asked(history: Part, target: Part, users: np.ndarray, n_items: int, last: int | None) -> Asked:
     """Gather what is asked of some users, (n,), and draw their negatives."""
     past, test = take(history, users), take(target, users)
     drawn = sample_negatives(_together(past, test), np.diff(test[1]), n_items, protocols.AUC_SEED, users)
-    return Asked(users, past, test, drawn)
+    return Asked(users, past, test, drawn, None if last is None else latest(past, last))
+
+
+def latest(histories: Ragged, n: int) -> Ragged:
+    """Return the last n events of every history."""
+    items, ends = histories[0], histories[1][1:]
+    lengths = np.minimum(np.diff(histories[1]), n)
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return items[np.arange(offsets[-1]) + np.repeat(ends - offsets[1:], lengths)], offsets
 
 
 def take(part: Part, users: np.ndarray) -> Ragged:

@@ -26,13 +26,15 @@ def evaluate_ranking(
     negative_scores: np.ndarray | None = None,
     below: np.ndarray | None = None,
     n_negatives: np.ndarray | None = None,
+    item_events: np.ndarray | None = None,
 ) -> tuple[dict[str, float], Columns]:
     """Return all metrics, and their parts per user for paired tests.
 
     `top` (users, >= max(ks)) item indices, best first, padded with -1; `test_items` the distinct test items of each
     user, cut by `test_offsets` (users + 1,). For `auc`: `test_scores` and `negative_scores` (test items,), the latter
     NaN where a user has no negative. For `auc_exact`: `below` (test items,), how many of the user's `n_negatives`
-    (users,) score strictly lower. Users without test items count in no mean and are NaN in the columns.
+    (users,) score strictly lower. For `popularity@k`: `item_events` (n_items,), how often
+    each item trains. Users without test items count in no mean and are NaN in the columns.
     """
     n_test = np.diff(test_offsets)
     hits = hit_matrix(top, test_items, test_offsets, n_items)
@@ -49,6 +51,8 @@ def evaluate_ranking(
         metrics[f"mrr@{k}"] = _mean(mine[f"rr@{k}"])
         metrics[f"hit@{k}"] = _mean(np.where(n_test > 0, at_k.any(1), np.nan))
         metrics[f"coverage@{k}"] = coverage(top[:, :k], n_items)
+        if item_events is not None:
+            metrics[f"popularity@{k}"] = popularity(top[:, :k], item_events)
     if test_scores is not None and negative_scores is not None:
         won = np.where(np.isnan(negative_scores), np.nan, test_scores > negative_scores)
         metrics["auc"], columns["auc"] = _mean(won), _mean_by_user(won, test_offsets)
@@ -80,6 +84,13 @@ def coverage(top: np.ndarray, n_items: int) -> float:
     shown = np.zeros(n_items, np.bool_)
     shown[top[top >= 0]] = True
     return _ratio(shown.sum(), n_items)
+
+
+def popularity(top: np.ndarray, item_events: np.ndarray) -> float:
+    """Return the mean over users of the mean share of all events that the items of their list have; a list of random items gets 1 / n_items."""
+    listed = top >= 0
+    shares = np.where(listed, item_events[np.maximum(top, 0)], 0) / max(int(item_events.sum()), 1)
+    return _mean(np.where(listed.any(1), shares.sum(1) / np.maximum(listed.sum(1), 1), np.nan))
 
 
 def _user_columns(hits: np.ndarray, n_test: np.ndarray, k: int) -> Columns:

@@ -42,7 +42,7 @@ class NetworkRanker:
         return len(self._item_vectors)
 
     def rank(self, asked: Asked, k: int, *, hide_seen: bool, exact: bool) -> Ranked:
-        H, corrections = self.encode(*asked.past)
+        H, corrections = self.encode(*(asked.read or asked.past))
         past, test = self._ragged(asked.past), self._ragged(asked.test)
         both = np.stack([asked.test[0], np.maximum(asked.drawn, 0)], axis=1)  # one after the other
         how: dict[str, Any] = {"pairs": self._ragged((both.ravel(), 2 * asked.test[1]))}

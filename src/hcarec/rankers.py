@@ -15,13 +15,15 @@ class Asked(NamedTuple):
     """Users (n,) whose next items are asked for, as packed items.
 
     `past` is what is known of them, `test` what is to be found; `drawn` has a sampled negative for
-    each test item, -1 where there is none.
+    each test item, -1 where there is none. `read` is what of the past a model is given, where that
+    is not all of it.
     """
 
     users: np.ndarray
     past: Ragged
     test: Ragged
     drawn: np.ndarray
+    read: Ragged | None = None
 
 
 class Ranked(NamedTuple):
@@ -81,7 +83,7 @@ class ModelRanker:
         if self._packed is None:
             screened = not exact and len(asked.users) >= WORTH_SCREENING
             self._packed = topk.pack(X, screened=screened)
-        H, corrections = model.encode(*past, users=asked.users, threads=threads)
+        H, corrections = model.encode(*(asked.read or past), users=asked.users, threads=threads)
         how: dict[str, Any] = {"corrections": corrections, "threads": threads}
         counted: dict[str, Any] = {"test": test, "exclude": past} if exact else {}
         found = topk.rank(

@@ -26,9 +26,9 @@ def write(path: Path, log: Report, models: Sequence[Model], user: str, best: Seq
 
     figures = path.parent / "figures"
     figures.mkdir(parents=True, exist_ok=True)
-    plots.length_and_popularity(log, figures / "log.svg")
-    comparison(models, figures / "comparison.svg")
-    plots.attention(why, figures / "attention.svg")
+    plots.length_and_popularity(log, figures / "log.png")
+    comparison(models, figures / "comparison.png")
+    plots.attention(why, figures / "attention.png")
     sections = [_log(log), _compared(models), _recommended(user, best, why), Section("Every step as a command", [Bullets([f"`{one}`" for one in commands])])]
     lead = f"What hcarec made of {log.name} in one go: the log, four methods compared, and what one user may choose next."
     document = Document("hcarec demo", lead, sections, _facts())

@@ -14,6 +14,7 @@ from hcarec.cli.console import console
 from hcarec.experiments.estimate import estimate
 from hcarec.experiments.frames import summary
 from hcarec.experiments.grid import Standing, missing
+from hcarec.experiments.results import Results
 from hcarec.experiments.study import Study, steps_of
 from hcarec.parallel import cores
 
@@ -24,8 +25,9 @@ EVERY = 60.0
 class Grid:
     """A progress bar over all runs of a step, with the time left; away from a terminal a line now and then."""
 
-    def __init__(self, study: Study) -> None:
-        self._study, self._step, self._costs = study, "", {}  # type: tuple[Study, str, dict[str, float]]
+    def __init__(self, results: Results) -> None:
+        self._results, self._step = results, ""
+        self._costs: dict[str, float] = {}
         self._progress: Any = None
         self._task: Any = None
         self._last = 0.0
@@ -44,16 +46,16 @@ class Grid:
         left = now.seconds * (total - done) / done if done else None
         text = f"{step}: {len(now.done)} of {len(now.runs)} runs" + (f", {now.found} found" if now.found else "")
         if self._progress is not None:
-            self._progress.update(self._task, completed=done / total, description=text, left=_time(left))
+            self._progress.update(self._task, completed=done / total, description=text, left=time_words(left))
         elif time.monotonic() - self._last > EVERY:
             self._last = time.monotonic()
-            console(stderr=True).print(f"{text}, {_time(left)} left")
+            console(stderr=True).print(f"{text}, {time_words(left)} left")
 
     def _begin(self, step: str, now: Standing) -> None:
         self._close()
         self._step, self._last = step, time.monotonic()
-        records = list(self._study.results.read().values()) if now.runs else []
-        self._costs = {run.key: max(estimate(run, records, False).seconds, 0.1) for run in now.runs}
+        records = list(self._results.read().values()) if now.runs else []
+        self._costs = {run.key: max(run.seconds(records), 0.1) for run in now.runs}
         if now.runs and sys.stderr.isatty():
             from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -123,7 +125,8 @@ def show_results(name: str, study: Study, written: list[Path]) -> None:
     out.print(f"report: {written[0]} and {written[1]}")
 
 
-def _time(seconds: float | None) -> str:
+def time_words(seconds: float | None) -> str:
+    """Write a span of time as people say it."""
     if seconds is None:
         return "?"
     minutes = int(seconds / 60)

@@ -31,7 +31,7 @@ class Table(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """A drawing that lies in figures/ as `name`.png and `name`.svg; `alt` says what it shows to those who cannot see it."""
+    """A drawing that lies in figures/ as `name`.png; `alt` says what it shows to those who cannot see it."""
 
     title: str
     name: str

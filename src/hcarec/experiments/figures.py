@@ -46,7 +46,7 @@ def losses(frame: pl.DataFrame, path: str | Path, k: int = 20) -> Path:
     """
     _one_selection(frame)
     names = _in_order(frame, "data")
-    with figure(path, (11, 0.4 + 2.8 * max(1, len(names)))) as drawn:
+    with figure(path, (11, 0.4 + 2.8 * max(1, len(names))), dots=110) as drawn:  # long: many curves
         grid = drawn.subplots(max(1, len(names)), 2, squeeze=False, sharex="row")
         for name, (left, right) in zip(names, grid, strict=False):
             own = frame.filter(pl.col("data") == name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -14,50 +15,81 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from hcarec.errors import ConfigError, HcarecError
 from hcarec.experiments.results import Results
-from hcarec.experiments.run import Run, perform
 from hcarec.parallel import cores
 from hcarec.processes import safe_import_path
 from hcarec.training import Callback
+
+
+class Run(Protocol):
+    """What a grid is made of: a key that says whether it was done, and the doing."""
+
+    @property
+    def key(self) -> str:
+        """Return a hash of everything that decides the figures."""
+
+    def seconds(self, records: Sequence[dict[str, Any]]) -> float:
+        """Estimate the seconds that the run takes, from earlier runs where there are any like it."""
+
+    def perform(self, results: Results, callback: Callback) -> dict[str, Any] | None:
+        """Do the run, going on where an earlier attempt stopped; write its record, or return None where it was ended early."""
+
+
+AnyRun = TypeVar("AnyRun", bound=Run)
 
 
 @dataclass
 class Standing:
     """How far a grid is: runs in all, done before, done now, failed, and of each run under way the share of its epochs."""
 
-    runs: list[Run]
+    runs: Sequence[Run]
     found: int = 0
     done: set[str] = field(default_factory=set)
     failed: dict[str, str] = field(default_factory=dict)
     under_way: dict[str, float] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
     stopped: bool = False
+    out_of_time: bool = False
 
     @property
     def seconds(self) -> float:
         return time.monotonic() - self.began
 
 
-def missing(runs: Sequence[Run], results: Results) -> list[Run]:
+def missing(runs: Sequence[AnyRun], results: Results) -> list[AnyRun]:
     """Return the runs that have no record yet, each once."""
     finished = results.read()
     return list({run.key: run for run in runs if run.key not in finished}.values())
 
 
-def go(runs: Sequence[Run], results: Results, *, workers: int | None = None, told: Callable[[Standing], None] | None = None) -> Standing:
+def go(
+    runs: Sequence[Run],
+    results: Results,
+    *,
+    workers: int | None = None,
+    told: Callable[[Standing], None] | None = None,
+    minutes: float | None = None,
+) -> Standing:
     """Do what is missing of `runs`, in their order, one process each (a single worker stays in this process); return what became of them.
 
-    A run that fails is told at the end and stops no other. Ctrl-C lets every run write its checkpoint; the next call goes on there.
+    A run that fails is told at the end and stops no other. Ctrl-C, or the end of the
+    `minutes`, lets every run write its checkpoint; the next call goes on there.
     """
+    deadline = math.inf if minutes is None else time.time() + 60 * minutes
     results.make()
     with _alone(results), safe_import_path():
-        return _go(runs, results, workers, told or (lambda standing: None))
+        try:
+            standing = _go(runs, results, workers, told or (lambda standing: None), deadline)
+            standing.out_of_time = standing.stopped and time.time() >= deadline
+            return standing
+        finally:
+            results.pack()
 
 
-def _go(runs: Sequence[Run], results: Results, workers: int | None, told: Callable[[Standing], None]) -> Standing:
+def _go(runs: Sequence[Run], results: Results, workers: int | None, told: Callable[[Standing], None], deadline: float) -> Standing:
     todo = missing(runs, results)
     standing = Standing(todo, found=len({run.key for run in runs}) - len(todo))
     told(standing)
@@ -65,11 +97,11 @@ def _go(runs: Sequence[Run], results: Results, workers: int | None, told: Callab
         return standing
     workers = max(1, min(len(todo), workers or cores()))
     if workers == 1:
-        _here(todo, results, standing, told)
+        _here(todo, results, standing, told, deadline)
         return standing
     context = multiprocessing.get_context("spawn")
     messages, stopping = context.Queue(), context.Event()
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_worker, initargs=(messages, stopping)) as pool:
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_worker, initargs=(messages, stopping, deadline)) as pool:
         waiting: dict[Future[bool], Run] = {pool.submit(_one, run, results): run for run in todo}
         before = signal.getsignal(signal.SIGINT)
         try:
@@ -112,7 +144,7 @@ def _follow(waiting: dict[Future[bool], Run], messages: Any, standing: Standing,
             told(standing)
 
 
-def _here(todo: list[Run], results: Results, standing: Standing, told: Callable[[Standing], None]) -> None:
+def _here(todo: Sequence[Run], results: Results, standing: Standing, told: Callable[[Standing], None], deadline: float) -> None:
     """Do one run after the other in this very process, which needs no guard in a script."""
 
     def hear(message: tuple[str, float]) -> None:
@@ -121,7 +153,7 @@ def _here(todo: list[Run], results: Results, standing: Standing, told: Callable[
 
     for run in todo:
         try:
-            if perform(run, results, _Reporter(run.key, hear)) is None:
+            if time.time() >= deadline or run.perform(results, _Reporter(run.key, hear, deadline)) is None:
                 standing.stopped = True
                 return
             standing.done.add(run.key)
@@ -132,10 +164,10 @@ def _here(todo: list[Run], results: Results, standing: Standing, told: Callable[
 
 
 class _Reporter(Callback):
-    """Tell which share of its epochs a run has done."""
+    """Tell which share of its epochs a run has done, and end it when its time is up."""
 
-    def __init__(self, key: str, tell: Callable[[tuple[str, float]], None]) -> None:
-        self._key, self._epochs, self._tell = key, 1, tell
+    def __init__(self, key: str, tell: Callable[[tuple[str, float]], None], deadline: float) -> None:
+        self._key, self._epochs, self._tell, self._deadline = key, 1, tell, deadline
 
     def planned(self, planned: Any, config: Any, resumed_at: int | None) -> None:
         self._epochs = max(1, config.epochs)
@@ -144,17 +176,22 @@ class _Reporter(Callback):
     def epoch(self, record: dict[str, Any], best: bool) -> None:
         self._tell((self._key, record["epoch"] / self._epochs))
 
+    def stops(self) -> bool:
+        return time.time() >= self._deadline
+
 
 _messages: Any = None
 """Where a worker tells how far its run is."""
 _stopping: Any = None
 """Set by Ctrl-C: runs that a worker has been handed already are not begun any more."""
+_deadline = math.inf
+"""When the grid is to end, in seconds since the epoch."""
 
 
-def _begin_worker(messages: Any, stopping: Any) -> None:
+def _begin_worker(messages: Any, stopping: Any, deadline: float) -> None:
     """Leave Ctrl-C between runs to the process that began this one (a run has its own handler), and end with that process, however it ends."""
-    global _messages, _stopping
-    _messages, _stopping = messages, stopping
+    global _messages, _stopping, _deadline
+    _messages, _stopping, _deadline = messages, stopping, deadline
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     assert parent is not None
@@ -183,9 +220,9 @@ def _alone(results: Results) -> Iterator[None]:
 
 
 def _one(run: Run, results: Results) -> bool:
-    if _stopping.is_set():
+    if _stopping.is_set() or time.time() >= _deadline:
         return False
-    finished = perform(run, results, _Reporter(run.key, _messages.put)) is not None
+    finished = run.perform(results, _Reporter(run.key, _messages.put, _deadline)) is not None
     if not finished:
         _stopping.set()  # at once: the parent may be slower than the next run
     return finished

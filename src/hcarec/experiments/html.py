@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-import re
+import io
 from collections.abc import Sequence
 from html import escape
 from importlib import resources
@@ -19,8 +19,8 @@ _WIDE = 9
 """Columns from which on a table is set closer."""
 _SHORT = 18
 """Letters up to which the name of a row is not broken."""
-_PATHS, _DIGITS = re.compile(rb' d="[^"]*"'), re.compile(rb"(\.\d\d)\d+")
-"""Two decimals of a path's points are plenty, and a third of the size of a page."""
+_INCH = 96
+"""Pixels of a page in an inch."""
 _KINDS: dict[Holds, str] = {"holds": "yes", "holds in part": "part", "does not hold": "no", "not tested": "open"}
 _SHAPES = {
     "yes": '<circle cx="10" cy="10" r="9" fill="currentColor"/><path d="M5.5 10.4l3.1 3.1 6-6.6" class="mark"/>',
@@ -32,7 +32,7 @@ _SHAPES = {
 
 
 def render(document: Document, figures: Path) -> str:
-    """Return the page; the SVG files of its figures are read from the folder `figures`."""
+    """Return the page; the PNG files of its figures are read from the folder `figures`."""
     return _Page(figures).page(document)
 
 
@@ -103,12 +103,12 @@ class _Page:
         return self._captioned("table", table.title, f"<table{wide}>\n{head}<tbody>\n{rows}</tbody>\n</table>", note)
 
     def _figure(self, figure: Figure) -> str:
-        path = self._figures / f"{figure.name}.svg"
+        path = self._figures / f"{figure.name}.png"
         try:
-            drawing = _PATHS.sub(lambda match: _DIGITS.sub(rb"\1", match[0]), path.read_bytes())
+            drawing = path.read_bytes()
         except OSError as error:
             raise ConfigError(f"cannot read the figure '{path}': {error.strerror}; draw it first") from None
-        image = f'<img src="data:image/svg+xml;base64,{base64.b64encode(drawing).decode()}" alt="{escape(plain(figure.alt))}"{_size(drawing)}>'
+        image = f'<img src="data:image/png;base64,{base64.b64encode(drawing).decode()}" alt="{escape(plain(figure.alt))}"{_size(drawing)}>'
         return self._captioned("drawing", figure.title, image, f'<p class="note">{_text(figure.caption)}</p>\n' if figure.caption else "")
 
     def _captioned(self, kind: str, title: str, content: str, note: str) -> str:
@@ -186,10 +186,13 @@ def _sign(row: Verdict, target: str) -> str:
 
 
 def _size(drawing: bytes) -> str:
-    """Return the size of an SVG file as attributes, so that the page does not jump and a wide drawing is not shrunk beyond reading."""
-    found = [re.search(rb"<svg[^>]*? " + side + rb'="([\d.]+)pt"', drawing) for side in (b"width", b"height")]
-    width, height = (round(float(match[1]) * 4 / 3) if match else 0 for match in found)
-    return f' width="{width}" height="{height}" style="--own: {width}px"' if width and height else ""
+    """Return the size of a PNG file as attributes, so that the page does not jump and a wide drawing is not shrunk beyond reading."""
+    from PIL import Image
+
+    with Image.open(io.BytesIO(drawing)) as image:
+        dots = float(image.info.get("dpi", (_INCH, _INCH))[0])
+        width, height = (round(side * _INCH / dots) for side in image.size)
+    return f' width="{width}" height="{height}" style="--own: {width}px"'
 
 
 def _text(text: str) -> str:

@@ -73,3 +73,6 @@ class OwnBest(Callback):
 
     def note(self, text: str) -> None:
         self._told.note(text)
+
+    def stops(self) -> bool:
+        return self._told.stops()

@@ -9,14 +9,13 @@ from typing import Any
 
 import polars as pl
 
-from hcarec import atomic
-from hcarec.errors import ConfigError
-from hcarec.experiments import claims, figures, grids, html, markdown, published, tables
+from hcarec.experiments import claims, figures, grids, published, tables
 from hcarec.experiments.attention_weights import FIELDS
 from hcarec.experiments.data_sets import noted_statistics
 from hcarec.experiments.document import Block, Bullets, Cell, Document, Figure, Paragraph, Section, Table, Verdict, Verdicts
 from hcarec.experiments.frames import curves
 from hcarec.experiments.frames import figures as tidy
+from hcarec.experiments.pages import FIGURES, facts, write_document
 from hcarec.experiments.results import ATTENTION, Results, read_json
 from hcarec.experiments.run import DataSet
 from hcarec.experiments.settings import TEST, VALIDATION, Settings
@@ -24,7 +23,6 @@ from hcarec.experiments.significance import paired_tests
 from hcarec.experiments.study import Study
 from hcarec.models import HCAGRU, MODELS
 
-FIGURES = "figures"
 SELECTIONS = {
     TEST: "Each metric at its best epoch on the test part, as in the paper: optimistic, for comparison with its tables.",
     VALIDATION: "The epoch is chosen on a validation part: what one would get in use, but for widths, where `widths` chose them by test figures.",
@@ -35,13 +33,8 @@ def write_report(results: Results, settings: Settings) -> list[Path]:
     """Make report.md, report.html and the figures of all runs in a folder; return what was written."""
     made = Report(results, settings)
     document = made.document()
-    folder = results.folder
-    for name, text in (("report.md", markdown.render(document)), ("report.html", html.render(document, folder / FIGURES))):
-        try:
-            atomic.write_bytes(folder / name, text.encode())
-        except OSError as error:
-            raise ConfigError(f"cannot write '{folder / name}': {error.strerror}; the runs are kept") from None
-    return [folder / "report.md", folder / "report.html", *(folder / FIGURES / f"{name}.{kind}" for name in made.drawn for kind in ("png", "svg"))]
+    written = write_document(results.folder, "report", document)
+    return [*written, *(results.folder / FIGURES / f"{name}.png" for name in made.drawn)]
 
 
 class Report:
@@ -69,7 +62,12 @@ class Report:
             f"d = {self.settings.d}, learning rate {self.settings.learning_rate:g}, lambda {self.settings.l2:g}, {self.settings.epochs} epochs, each evaluated "
             "over the whole catalogue. Figures are percent: mean ± standard deviation over runs that differ in the seed."
         )
-        return Document("The paper's experiments", lead, [one for one in sections if one is not None and one.blocks], _facts(self.all_records))
+        return Document(
+            "The paper's experiments",
+            lead,
+            [one for one in sections if one is not None and one.blocks],
+            facts(self.all_records, "of one core by the clock on the wall (of interrupted runs the last attempt)"),
+        )
 
     # -- sections ------------------------------------------------------------------------------------------------
 
@@ -226,9 +224,8 @@ class Report:
         return rows
 
     def _draw(self, name: str, title: str, draw: Callable[[Path], object]) -> Figure:
-        """Draw a figure as PNG and SVG."""
-        for kind in ("png", "svg"):
-            draw(self.results.folder / FIGURES / f"{name}.{kind}")
+        """Draw a figure."""
+        draw(self.results.folder / FIGURES / f"{name}.png")
         self.drawn.append(name)
         return Figure(title, name, *_CAPTIONS[name.partition("-")[0]])
 
@@ -280,19 +277,3 @@ def _length_rows(name: str, tests: dict[str, Any] | None, method: str) -> list[l
         gain = [f"{part['difference'] / base:+.1%}", f"{part['low'] / base:+.1%} to {part['high'] / base:+.1%}"] if base else ["-", "-"]
         rows.append([Cell(name), *map(Cell, [*cells, *gain])])
     return rows
-
-
-def _facts(records: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    if not records:
-        return []
-    machines = sorted({f"{r['machine']['processor']}, {r['machine']['cores']} cores, {r['machine']['memory_gib']} GiB" for r in records})
-    versions = sorted({", ".join(f"{name} {value}" for name, value in r["machine"]["versions"].items()) for r in records})
-    commits = sorted({r["machine"]["commit"] or f"hcarec {r['machine']['hcarec']}" for r in records})
-    hours = sum(record["seconds_here"] for record in records) / 3600
-    seeds = sorted({record["seed"] for record in records})
-    facts = [
-        ("runs", f"{len(records)}, seeds {', '.join(map(str, seeds))}"),
-        ("time", f"{hours:.1f} hours of one core by the clock on the wall (of interrupted runs the last attempt)"),
-        ("machine", "; ".join(machines)),
-    ]
-    return [*facts, ("versions", "; ".join(versions)), ("commit", ", ".join(commits))]

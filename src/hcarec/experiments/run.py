@@ -7,7 +7,7 @@ import io
 import json
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +27,7 @@ from hcarec.training import Callback, train
 if TYPE_CHECKING:
     from hcarec.evaluation import Result
     from hcarec.models import Model
+    from hcarec.sequences import Sequences
 
 PAPER = ("model", "window_x", "window_h", "d", "learning_rate", "l2", "epochs", "preset")
 """The settings of the paper's methods, which make the key of a run."""
@@ -46,6 +47,15 @@ class DataSet:
     users: int
     items: int
     events: int
+
+    def open(self) -> Sequences:
+        """Open the log, which must be the one that it was."""
+        from hcarec.sequences import Sequences
+
+        data = Sequences.open(self.path)
+        if data.fingerprint != self.fingerprint:
+            raise DataError(f"'{self.path}' has been replaced by other data since the experiment began: run the same command again for the new data")
+        return data
 
 
 @dataclass(frozen=True)
@@ -73,10 +83,15 @@ class Run:
         """Return the settings of the paper that the method has."""
         return {name: value for name, value in self.config.as_dict().items() if name in PAPER}
 
-    @property
-    def name(self) -> str:
-        """Return a name for people and for files."""
-        return f"{self.config.title}.{self.selection}.seed-{self.seed}.{self.key[:8]}"
+    def seconds(self, records: Sequence[dict[str, Any]]) -> float:
+        """Estimate the seconds that the run takes."""
+        from hcarec.experiments.estimate import estimate
+
+        return estimate(self, records, False).seconds
+
+    def perform(self, results: Results, callback: Callback) -> dict[str, Any] | None:
+        """Do the run, see `perform`."""
+        return perform(self, results, callback)
 
     def __str__(self) -> str:
         return f"{self.data.name} {self.config.title} seed {self.seed} ({self.selection})"
@@ -92,12 +107,9 @@ def perform(run: Run, results: Results, callback: Callback | None = None) -> dic
 
 def _perform(run: Run, results: Results, callback: Callback) -> dict[str, Any] | None:
     from hcarec.evaluation import evaluate
-    from hcarec.sequences import Sequences
 
     began = time.perf_counter()
-    data, work = Sequences.open(run.data.path), results.running / run.key
-    if data.fingerprint != run.data.fingerprint:
-        raise DataError(f"'{run.data.path}' has been replaced by other data since the experiment began: run the same command again for the new data")
+    data, work = run.data.open(), results.running / run.key
     keeper = OwnBest(results.running / f"{run.key}.users", run.selection == "best-epoch-on-test", callback)
     options: dict[str, Any] = {"selection": run.selection, "seed": run.seed, "threads": 1, "ks": run.ks, "compare": False}
     options |= {"resume": run.config.trains, "overwrite": not run.config.trains}
@@ -117,7 +129,7 @@ def _perform(run: Run, results: Results, callback: Callback) -> dict[str, Any] |
     _write_users(results.users / f"{run.key}.parquet", users)
     if results.keeps_model(run.config, run.seed):
         _keep(work, results.models / run.key)
-    results.write(run.data.name, run.name, record)
+    results.write(run.data.name, record)
     shutil.rmtree(work, ignore_errors=True)
     keeper.clear()
     return record

@@ -33,15 +33,15 @@ def paired_tests(
     Where the figures per user of some seeds are gone, the others are tested, or an earlier test of as many seeds stands; None where there is neither.
     """
     keys = {(record["method"], record["seed"]): record["key"] for record in records}
-    compared = (AGAINST, *methods)
-    shared = [seed for seed in sorted({seed for _, seed in keys}) if all((method, seed) in keys for method in compared)]
-    kept = [seed for seed in shared if all((results.users / f"{keys[method, seed]}.parquet").exists() for method in compared)]
+    networks = (AGAINST, *methods)
+    shared = [seed for seed in sorted({seed for _, seed in keys}) if all((method, seed) in keys for method in networks)]
+    kept = [seed for seed in shared if all((results.users / f"{keys[method, seed]}.parquet").exists() for method in networks)]
     if not shared:
         return None
     first = records[0]
     path = results.folder / TESTS / first["data"]["name"] / f"{first['selection']}.json"
-    used = {method: sorted(keys[method, seed] for seed in kept) for method in compared}
-    if path.exists() and _stands(found := read_json(path, "runs", *_FIELDS), {method: {keys[method, seed] for seed in shared} for method in compared}, used):
+    used = {method: sorted(keys[method, seed] for seed in kept) for method in networks}
+    if path.exists() and _stands(found := read_json(path, "runs", *_FIELDS), {method: {keys[method, seed] for seed in shared} for method in networks}, used):
         return found
     if not kept:
         return None
@@ -61,8 +61,8 @@ def _stands(found: Mapping[str, Any], known: Mapping[str, set[str]], used: Mappi
 def _tests(columns: dict[str, Columns], methods: Sequence[str], ks: Sequence[int]) -> dict[str, Any]:
     names = [*(f"{metric}@{k}" for k in ks for metric in ("recall", "map", "ndcg")), "auc"]
     base, complete, singles = columns[AGAINST], methods[-1], methods[:-1]
-    found: dict[str, dict[str, Any]] = {method: _compared(base, columns[method], names) for method in methods}
-    beside = {single: _compared(columns[single], columns[complete], [f"map@{max(ks)}", f"ndcg@{max(ks)}"]) for single in singles if single != complete}
+    found: dict[str, dict[str, Any]] = {method: compared(base, columns[method], names) for method in methods}
+    beside = {single: compared(columns[single], columns[complete], [f"map@{max(ks)}", f"ndcg@{max(ks)}"]) for single in singles if single != complete}
     questions = [entry for tests in (*found.values(), *beside.values()) for entry in tests.values()]
     for entry, adjusted in zip(questions, holm(np.array([entry["p"] for entry in questions])), strict=True):
         entry["p_holm"] = float(adjusted)
@@ -71,7 +71,7 @@ def _tests(columns: dict[str, Columns], methods: Sequence[str], ks: Sequence[int
     return {"tests": found, "complete_against": beside, "recall_gain_change": changes}
 
 
-def _compared(base: Columns, other: Columns, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+def compared(base: Columns, other: Columns, names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Compare two methods in some metrics: both figures, their difference with its interval, and the p-value."""
     test = base["n_test"].astype(np.float64)
     parts = [_parts(base, other, name, test) for name in names]
@@ -130,8 +130,8 @@ def _by_length(base: Columns, other: Columns, name: str, data: Path) -> list[dic
         group = (lengths >= low if place == 0 else lengths > low) & (lengths <= high)
         if group.sum() > 1:
             users = [{column: values[group] for column, values in one.items()} for one in (base, other)]
-            compared = _compared(users[0], users[1], [name])[name]
-            found.append({"from": int(lengths[group].min()), "to": int(high), "users": int(group.sum()), **compared})
+            outcome = compared(users[0], users[1], [name])[name]
+            found.append({"from": int(lengths[group].min()), "to": int(high), "users": int(group.sum()), **outcome})
     return found
 
 

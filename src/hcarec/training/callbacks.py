@@ -37,3 +37,7 @@ class Callback:
 
     def note(self, text: str) -> None:
         """Hear a line on what was decided on the way."""
+
+    def stops(self) -> bool:
+        """Say whether the run is to end at its next checkpoint, as after Ctrl-C."""
+        return False

@@ -89,6 +89,15 @@ def exists(model_folder: Path) -> bool:
     return (model_folder / CHECKPOINT / NAME).exists()
 
 
+def read_log(model_folder: Path) -> list[dict[str, Any]]:
+    """Return the log of the epochs of a checkpoint; none where there is no checkpoint."""
+    try:
+        content = json.loads(atomic.read_bytes(model_folder / CHECKPOINT / NAME))
+    except FileNotFoundError:
+        return []
+    return list(content["log"])
+
+
 def read(model_folder: Path) -> Checkpoint | None:
     """Read the checkpoint of a model folder, if there is one; a damaged one is refused."""
     folder = model_folder / CHECKPOINT

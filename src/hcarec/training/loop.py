@@ -66,11 +66,12 @@ class Loop:
         run: RunSettings,
         callback: Callback,
         checkpoint_seconds: float,
+        keep_model: bool,
     ) -> None:
         self.model, self.data, self.out, self.run, self.callback = model, data, out, run, callback
         self.selection, self.hide_seen, self.ks = rules.selection, rules.hide_seen, rules.ks
         self.counting = rules.counting
-        self.checkpoint_seconds = checkpoint_seconds
+        self.checkpoint_seconds, self.keep_model = checkpoint_seconds, keep_model
         self.ranks_on: str | None = None
         """What the test part is ranked on, where that is not what the run computes on."""
         self.began = time.perf_counter()
@@ -242,10 +243,11 @@ class Loop:
                 self.callback.chunk(now, speed)
                 if now.complete:
                     self._end_of_epoch(trainer, state)
-                if stop.is_set() or time.perf_counter() - saved > self.checkpoint_seconds:
+                ends = stop.is_set() or self.callback.stops()
+                if ends or time.perf_counter() - saved > self.checkpoint_seconds:
                     self._save(trainer, state)
                     saved = time.perf_counter()
-                if stop.is_set() and not (now.complete and number == epochs):
+                if ends and not (now.complete and number == epochs):
                     return False
                 chunk_began = time.perf_counter()
         self._save(trainer, state)
@@ -397,7 +399,7 @@ class Loop:
             model.about["yardsticks"] = compared
         # A finished model gives way to a finished one alone; what is begun is in the checkpoint.
         replaces = finished or (not begun_only and not self._holds_finished())
-        if self.out is not None and replaces:
+        if self.out is not None and self.keep_model and replaces:
             log = "".join(json.dumps(record) + "\n" for record in state.log).encode()
             model.save(self.out, log, keep_checkpoint=model.config.trains)
         return model

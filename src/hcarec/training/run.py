@@ -46,6 +46,7 @@ def train(
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     ks: Sequence[int] = KS,
     compare: bool = True,
+    keep_model: bool = True,
     **settings: Unpack[Options],
 ) -> Model:
     """Train a model on the training part of `data`, choose an epoch, write it to `out` if given.
@@ -58,6 +59,7 @@ def train(
     the history. `compare` measures the yardsticks, Markov and POP, too. The
     returned model's `about` has metrics, protocol, selection, yardsticks; its "finished" is false
     where Ctrl-C or a diverging loss ended the run early. `ks` are the k of the metrics.
+    Without `keep_model` nothing but checkpoints is written to `out`.
     """
     check_known("selection", selection, SELECTIONS)
     run = RunSettings(seed=seed, threads=threads, device=device)
@@ -78,7 +80,7 @@ def train(
     counts = isinstance(made, NetworkModel) and made.settings.counting
     counting = taken_from(Path(epochs_from)) if counts and epochs_from is not None else None
     rules = Rules(selection, hide_seen, _cutoffs(ks), counting)
-    loop = Loop(made, data, out, rules, run, callback or Callback(), checkpoint_seconds)
+    loop = Loop(made, data, out, rules, run, callback or Callback(), checkpoint_seconds, keep_model)
     loop.divide(split, ratio, at)
     return loop.go(resume, overwrite, compare)
 

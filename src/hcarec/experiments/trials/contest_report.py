@@ -1,0 +1,273 @@
+"""The contest's report, from its records: docs pages contest.md and contest.html."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hcarec.experiments.document import Block, Bullets, Cell, Document, Figure, Paragraph, Section
+from hcarec.experiments.document import Table as TableOf
+from hcarec.experiments.pages import FIGURES, facts, write_document
+from hcarec.experiments.trials import contest, figures, tables
+from hcarec.experiments.trials.paired import correct, paired_test
+from hcarec.experiments.trials.peers import peers
+from hcarec.experiments.trials.rules import FEW_REPEATS, RULES, F, U, deciding_rule
+from hcarec.experiments.trials.study import TrialStudy
+from hcarec.experiments.trials.trial import K
+
+NDCG, RECALL = f"ndcg@{K}", f"recall@{K}"
+UNDER_U = ", trained and selected under U"
+Record = dict[str, Any]
+
+
+def write_contest(study: TrialStudy, folder: Path) -> list[Path]:
+    """Write contest.md, contest.html and the figure; return what was written."""
+    report = ContestReport(study)
+    drawn = folder / FIGURES / "contest.png"
+    figures.contest(report.main(NDCG), contest.names(), report.headings, drawn)
+    return [*write_document(folder, "contest", report.document()), drawn]
+
+
+class ContestReport:
+    """Collects what the trials have found and turns it into a document."""
+
+    def __init__(self, study: TrialStudy) -> None:
+        self.study, self.records = study, study.records()
+        met = {_log(record) for record in self.records}
+        self.logs = {name: log for name, log in study.logs.items() if name in met}
+        self.rule = {name: deciding_rule(log) for name, log in self.logs.items()}
+        self.headings = {name: f"{name}, {rule}" for name, rule in self.rule.items()}
+        self.deciding = [r for r in self.records if r["rule"] == self.rule[_log(r)]]
+        self.tests = {other: self._tests(other) for other in contest.AGAINST}
+
+    def document(self) -> Document:
+        """Put the report together."""
+        seeds = len({record["seed"] for record in self.records})
+        lead = (
+            f"{len(contest.METHODS)} methods on {len(self.logs)} logs: leave-one-out, users with at"
+            " least three events and nothing else filtered, every item ranked, predictions from the"
+            f" whole history, the epoch chosen on validation, {seeds} seeds where a method has"
+            f" seeds. F: {RULES[F]}; U: {RULES[U]}. F decides on logs with less than"
+            f" {FEW_REPEATS:.0%} repeats, U elsewhere. Figures are fractions, mean ± standard"
+            " deviation over seeds; the best is bold."
+        )
+        sections = [
+            self._main(), self._tested(), self._published(), self._lists(), self._other_rule(),
+            self._last_events(), self._data(),
+        ]  # fmt: skip
+        clock = "by the clock on the wall, added up over runs that shared a machine"
+        kept = [section for section in sections if section.blocks]
+        return Document("The contest", lead, kept, facts(self.records, clock))
+
+    def main(self, metric: str) -> tables.Values:
+        """Return a metric under the deciding rule of each log, by log and method."""
+        return tables.values_of(self.deciding, metric, lambda r: self.rule[_log(r)])
+
+    # -- sections --------------------------------------------------------------------------------
+
+    def _main(self) -> Section:
+        names = contest.names()
+        note = (
+            "GRU and HCA-GRU with “paper” have the paper's trainer (at most"
+            f" {contest.PAPER_EPOCHS} epochs, BPR as well); those without, and SASRec, are trained"
+            " by mini-batches."
+        )
+        drawing = Figure(
+            "NDCG@10 by log and method",
+            "contest",
+            "Small dots are seeds, markers their means; the dotted line is the best mean.",
+            "Dot plot of NDCG@10 for every method, a panel for each log.",
+        )
+        blocks: list[Block] = [
+            tables.by_method(f"NDCG@{K}", self.main(NDCG), names, self.headings, note=note),
+            drawing,
+            tables.by_method(f"Recall@{K}", self.main(RECALL), names, self.headings),
+        ]
+        return Section("Who leads", blocks if self.deciding else [])
+
+    def _tested(self) -> Section:
+        blocks: list[Block] = [Bullets(said)] if (said := self._words()) else []
+        columns = [
+            "log", contest.MAIN, "the other", "difference", "95% interval", "relative",
+            "p after Holm", "HCA-GRU is",
+        ]  # fmt: skip
+        for other, tests in self.tests.items():
+            if tests:
+                rows = [
+                    [Cell(self.headings[log]), *tables.difference_cells(test)]
+                    for log, test in tests.items()
+                ]
+                blocks.append(TableOf(f"{contest.MAIN} against {other}, NDCG@{K}", columns, rows))
+        if blocks:
+            text = (
+                "Paired by user on the mean over seeds, under the deciding rule: interval by"
+                " bootstrap, p by sign flips, corrected after Holm over the logs of a table."
+            )
+            blocks.append(Paragraph(text))
+        return Section("Is it chance?", blocks)
+
+    def _published(self) -> Section:
+        blocks: list[Block] = []
+        for name, log in self.logs.items():
+            known = peers(log)
+            if known is None:
+                continue
+            rows = [
+                [Cell(peer.rule), Cell(peer.model), Cell(tables.fraction(peer.ndcg)),
+                 Cell(tables.fraction(peer.recall)), Cell(peer.source)]
+                for peer in known.figures
+            ]  # fmt: skip
+            rows += [
+                [Cell(rule), Cell(words, True), Cell(tables.fraction(ndcg), True),
+                 Cell(tables.fraction(recall), True), Cell("here")]
+                for rule, words, ndcg, recall in self._ours(name)
+            ]  # fmt: skip
+            order = {rule: place for place, rule in enumerate(RULES)}
+            rows.sort(key=lambda row: (order[row[0].text], -float(row[2].text)))
+            columns = ["rule", "model", f"NDCG@{K}", f"Recall@{K}", "source"]
+            note = "F and U are different protocols: compare within one of them."
+            blocks.append(TableOf(f"{name} ({known.name})", columns, rows, note))
+        return Section("Beside published figures", blocks)
+
+    def _ours(self, log: str) -> list[tuple[str, str, float, float]]:
+        """Return rule, name, NDCG and Recall of our networks, each trained under the rule."""
+        figures = []
+        for method in (each.name for each in contest.METHODS if each.modern):
+            for rule in RULES:
+                mine = [
+                    record["figures"][rule]
+                    for record in self.records
+                    if _log(record) == log and record["method"] == method and record["rule"] == rule
+                ]
+                if mine:
+                    means = (sum(values[m] for values in mine) / len(mine) for m in (NDCG, RECALL))
+                    ndcg, recall = means
+                    figures.append((rule, method, ndcg, recall))
+        return figures
+
+    def _lists(self) -> Section:
+        names = contest.names()
+        covered, popular = self.main(f"coverage@{K}"), self.main(f"popularity@{K}")
+        blocks: list[Block] = [
+            tables.by_method(
+                f"Coverage@{K}", covered, names, self.headings, tables.percent, False,
+                "Share of the catalog that appears in anyone's list.",
+            ),
+            tables.by_method(
+                f"Popularity@{K}", popular, names, self.headings, tables.percent, False,
+                "Mean share of the training events that the listed items have.",
+            ),
+        ]  # fmt: skip
+        return Section("What the lists are like", blocks if self.deciding else [])
+
+    def _other_rule(self) -> Section:
+        headings = {name: f"{name}, {_other(rule)}" for name, rule in self.rule.items()}
+        second = [
+            {**record, "method": record["method"] + UNDER_U}
+            for record in self.records
+            if record["rule"] != self.rule[_log(record)]
+        ]
+        rows = [*self.deciding, *second]
+        names = [*contest.names(), *(name + UNDER_U for name in contest.BOTH_WAYS)]
+        note = (
+            "The same models as above, evaluated under the other rule; where F decides, the"
+            f" {' and '.join(contest.BOTH_WAYS)} of mini-batches were also trained and selected"
+            " under U."
+        )
+        blocks: list[Block] = []
+        for metric, title in ((NDCG, f"NDCG@{K}"), (RECALL, f"Recall@{K}")):
+            values = tables.values_of(rows, metric, lambda r: _other(self.rule[_log(r)]))
+            blocks.append(tables.by_method(title, values, names, headings, note=note))
+            note = ""
+        return Section("Under the other rule", blocks if rows else [])
+
+    def _last_events(self) -> Section:
+        """Set predictions from the last events beside those from the whole history."""
+        cut = [
+            {**record, "figures": record["figures_from_last"]}
+            for record in self.deciding
+            if "figures_from_last" in record
+        ]
+        values = tables.values_of(cut, NDCG, lambda r: self.rule[_log(r)])
+        lengths = {_log(record): record["last_events"] for record in cut}
+        headings = {n: f"{self.headings[n]}, last {length}" for n, length in lengths.items()}
+        note = (
+            "Where histories are longer than the samples of training: the same models, given the"
+            " last events of a history alone. SASRec never reads more."
+        )
+        table = tables.by_method(f"NDCG@{K}", values, contest.names(), headings, note=note)
+        return Section("From the last events alone", [table] if cut else [])
+
+    def _data(self) -> Section:
+        rows = []
+        for name, log in self.logs.items():
+            protocols = {r["protocols"][self.rule[name]] for r in self.records if _log(r) == name}
+            counts = (f"{log[key]:,}" for key in ("users", "items", "events"))
+            shown = ", ".join(sorted(protocol[:12] for protocol in protocols)) or "-"
+            texts = [*counts, f"{log['mean_length']:.1f}", tables.percent(log["repeats"]),
+                     self.rule[name], log["fingerprint"][:12], shown]  # fmt: skip
+            rows.append([Cell(name), *map(Cell, texts)])
+        columns = ["log", "users", "items", "events", "mean length", "repeats", "decides", "data",
+                   "protocol"]  # fmt: skip
+        note = "Fingerprints of the data, and of the protocol under the deciding rule."
+        return Section("Logs", [TableOf("Logs", columns, rows, note)])
+
+    # -- tests -----------------------------------------------------------------------------------
+
+    def _tests(self, other: str) -> dict[str, Record]:
+        """Test the main method against another on every log, corrected over the logs."""
+        tests = {}
+        for log in self.logs:
+            mine, theirs = (self._of(log, method) for method in (contest.MAIN, other))
+            test = paired_test(self.study.results, mine, theirs, self.rule[log])
+            if test is not None:
+                tests[log] = test
+        return correct(tests) if tests else {}
+
+    def _of(self, log: str, method: str) -> list[Record]:
+        return [r for r in self.deciding if _log(r) == log and r["method"] == method]
+
+    def _words(self) -> list[str]:
+        """Say in words what the tests show."""
+        said = []
+        for other, tests in self.tests.items():
+            if not tests:
+                continue
+            by = {word: [log for log, test in tests.items() if test["verdict"] == word]
+                  for word in ("higher", "lower", "none shown")}  # fmt: skip
+            if other == "GRU":
+                said.append(_levels(by, tests))
+                continue
+            text = f"Against {other}, {contest.MAIN} is higher on {len(by['higher'])} of"
+            text += f" {len(tests)} logs{_listed(by['higher'])}"
+            if by["lower"]:
+                text += f", lower on {len(by['lower'])}{_listed(by['lower'])}"
+            if by["none shown"]:
+                text += f", and no difference is shown on {len(by['none shown'])}"
+                text += _listed(by["none shown"])
+            said.append(f"{text}.")
+        return said
+
+
+def _levels(by: dict[str, list[str]], tests: dict[str, Record]) -> str:
+    """Say where the two contextual levels help, harm, or add nothing."""
+    words = {"higher": "help on", "lower": "do harm on", "none shown": "add nothing on"}
+    parts = []
+    for verdict, text in words.items():
+        if by[verdict]:
+            listed = ", ".join(f"{log} ({tests[log]['difference']:+.4f})" for log in by[verdict])
+            shown = " that a test could show" if verdict == "none shown" else ""
+            parts.append(f"{text} {listed}{shown}")
+    return f"Against GRU, the same recipe with both levels off, the levels {'; they '.join(parts)}."
+
+
+def _log(record: Record) -> str:
+    return str(record["data"]["name"])
+
+
+def _other(rule: str) -> str:
+    return U if rule == F else F
+
+
+def _listed(names: list[str]) -> str:
+    return f" ({', '.join(names)})" if names else ""
