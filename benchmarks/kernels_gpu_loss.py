@@ -8,11 +8,8 @@ the peak above parameters and gradients. Errors are relative, in norm, against t
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -138,25 +135,3 @@ def show(found: list[dict[str, Any]]) -> None:
                 f"{case['precision']:9} {case['corrected']:9} {min(case['products_ms'].values()):12.2f}  {name:18}"
                 f" {ms:7.2f} {case['ratio'][name]:6.2f} {case['extra_mib'][name]:10.0f}  {errors}"
             )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, help="write the results here as JSON")
-    parser.add_argument("--quick", action="store_true", help="fewer rounds")
-    options = parser.parse_args()
-    if not torch.cuda.is_available():
-        print("kernels_gpu_loss: skipped, it needs a GPU")
-        return
-    found = cases(rounds=2 if options.quick else 7)
-    show(found)
-    if options.output:
-        from machine import describe
-
-        options.output.parent.mkdir(parents=True, exist_ok=True)
-        result = {"benchmark": "kernels_gpu_loss", "quick": options.quick, "card": torch.cuda.get_device_name(), "machine": describe(), "cases": found}
-        options.output.write_text(json.dumps(result, indent=1) + "\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -13,14 +13,9 @@ of float64: how far, in relative terms, a listed item is from the one that belon
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
-import sys
 import time
 from collections.abc import Callable
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,15 +25,6 @@ TEST, PAST, CORRECTED = 9, 36, 50  # items of a user, on average
 GOAL = 0.5  # seconds
 SAMPLE = 48  # users who are compared with float64
 CLOSE = 1e-5  # scores so close to another are equal but for rounding
-
-
-def lacking() -> str | None:
-    """Say what is missing for this benchmark, or return None."""
-    if find_spec("torch") is None:
-        return "torch is not installed"
-    import torch
-
-    return None if torch.cuda.is_available() else "torch finds no GPU here"
 
 
 class Case(NamedTuple):
@@ -214,25 +200,3 @@ def show(found: dict[str, Any]) -> None:
         print(f"  extra memory {found['extra_memory_mib']:.0f} MiB")
     sample = found["against_float64"]
     print(f"  {sample['users']} users against float64: gap {sample['greatest_gap']:.1e}, counts off by {sample['greatest_difference_of_counts']}")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, help="write the results here as JSON")
-    parser.add_argument("--quick", action="store_true", help="a small case; its times mean little")
-    options = parser.parse_args()
-    if missing := lacking():
-        print(f"the evaluation on a GPU is not measured: {missing}")
-        return
-    found = measure(500, 5_000, 1) if options.quick else measure()
-    show(found)
-    if options.output:
-        from machine import describe
-
-        options.output.parent.mkdir(parents=True, exist_ok=True)
-        result = {"benchmark": "kernels_gpu_rank", "quick": options.quick, "machine": describe(), **found}
-        options.output.write_text(json.dumps(result, indent=1) + "\n")
-
-
-if __name__ == "__main__":
-    sys.exit(main())
