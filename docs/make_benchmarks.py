@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import benchmarks_gpu
+from benchmarks_gpu import table
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "benchmarks" / "results"
@@ -33,10 +36,6 @@ def _section(path: Path, write: Callable[[dict[str, Any]], list[str]]) -> str:
     return "\n" + "\n".join([*write(result), "", f"`python benchmarks/{path.stem}.py` on {where}; commit {machine['commit']}.", ""])
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1), *("| " + " | ".join(row) + " |" for row in rows)]
-
-
 def _training(result: dict[str, Any]) -> list[str]:
     names = {"gru": "GRU", "x5": "HCA-GRU-x5", "h5": "HCA-GRU-h5", "x5-h5": "HCA-GRU-x5-h5", "bpr": "BPR"}
     rows = []
@@ -48,7 +47,7 @@ def _training(result: dict[str, Any]) -> list[str]:
     lines = ["## Training on one thread", ""]
     size = f"{result['users']:,} users, {result['items']:,} items, {result['training_events']:,} training events, d = {result['d']}"
     lines += [f"{size}: data like the paper's Taobao.", ""]
-    lines += _table(("model", "events/s", "goal", "times the authors' program", "share of the core's peak", "negative sampling"), rows)
+    lines += table(("model", "events/s", "goal", "times the authors' program", "share of the core's peak", "negative sampling"), rows)
     growth = result["growth"]
     for what in growth:
         values = ", ".join(f"{point[what]:,}: {point['microseconds']:.2f}" for point in growth[what])
@@ -78,7 +77,7 @@ def _minibatches(result: dict[str, Any]) -> list[str]:
             (one["title"], f"{one['events_per_second']:,.0f}", str(one["batch_size"]), f"{one['ratio']:.1f}", f"{one['goal']:.0f}")
             for one in found["peers"].values()
         ]
-        lines += [*_table(("beside", "events/s", "batch size", "times as fast", "goal"), rows), ""]
+        lines += [*table(("beside", "events/s", "batch size", "times as fast", "goal"), rows), ""]
     if "plan" in result:
         plan = result["plan"]
         lines += [
@@ -93,7 +92,7 @@ def _minibatches(result: dict[str, Any]) -> list[str]:
             times = f"{one['planned_seconds']:.2f}", f"{one['seconds']:.2f}", f"{one['time_ratio']:.2f}"
             memory = f"{one['planned_mib']:.0f}", f"{one['mib']:.0f}", f"{one['memory_ratio']:.2f}"
             rows.append((one["log"], case, *times, *memory))
-        lines += _table(("log", "case", "planned s", "s an epoch", "ratio", "planned MiB", "MiB", "ratio"), rows)
+        lines += table(("log", "case", "planned s", "s an epoch", "ratio", "planned MiB", "MiB", "ratio"), rows)
     commits = ", ".join(f"{commit} ({part})" for part, commit in result["commits"].items())
     return [*lines, "", f"Parts were measured one after the other, at commits {commits}."]
 
@@ -118,7 +117,7 @@ def _evaluation(result: dict[str, Any]) -> list[str]:
         "Against a chunked torch program that gives the same metrics for every user.",
         "",
     ]
-    lines += _table(("d", "hcarec users/s", "torch users/s", "ratio", "goal", "extra memory"), rows)
+    lines += table(("d", "hcarec users/s", "torch users/s", "ratio", "goal", "extra memory"), rows)
     return [*lines, *_corrections([case for case in result["cases"] if "corrections" in case])]
 
 
@@ -128,7 +127,7 @@ def _corrections(cases: list[dict[str, Any]]) -> list[str]:
     ratios = ("ratio_evaluation", "ratio_top_k", "ratio_to_bare_pass")
     rows = [(str(case["d"]), *(f"{case['corrections'][name]:.2f}" for name in ratios)) for case in cases]
     what = f"Ranking with corrections of {cases[0]['corrections']['corrected_per_user']} items per user: its time over that without."
-    return ["", what, "", *_table(("d", "evaluation", "top-20 alone", "without corrections, over the bare pass"), rows)]
+    return ["", what, "", *table(("d", "evaluation", "top-20 alone", "without corrections, over the bare pass"), rows)]
 
 
 def _prepare(result: dict[str, Any]) -> list[str]:
@@ -155,14 +154,14 @@ def _prepare(result: dict[str, Any]) -> list[str]:
         f"Against the same steps in pandas, the faster of its two engines. Opening a prepared set took {opened:.3f} s at most.",
         "",
     ]
-    return [*lines, *_table(("ids", "events", "hcarec", "an event", "peak memory", "pandas", "times faster"), rows)]
+    return [*lines, *table(("ids", "events", "hcarec", "an event", "peak memory", "pandas", "times faster"), rows)]
 
 
 def _open(result: dict[str, Any]) -> list[str]:
     return [
         "## Starting",
         "",
-        *_table(("command", "median", "best"), [(f"`{name}`", f"{one['median']:.3f} s", f"{one['best']:.3f} s") for name, one in result["results"].items()]),
+        *table(("command", "median", "best"), [(f"`{name}`", f"{one['median']:.3f} s", f"{one['best']:.3f} s") for name, one in result["results"].items()]),
     ]
 
 
@@ -193,7 +192,7 @@ def _serve(result: dict[str, Any]) -> list[str]:
         f"other machines on the host took more than {result['most_stolen']:.0%} of the cores were done again, {again} in all, "
         "at most 3 of a case; they are in the JSON as well. The quietest run is the one during which the host took least.",
         "",
-        *_table(("case", "model", "a second", "p50 ms", "p99 ms", "p99 of the quietest run", "goal", "refused", "machine's p99", "recall@20", *MORE), rows),
+        *table(("case", "model", "a second", "p50 ms", "p99 ms", "p99 of the quietest run", "goal", "refused", "machine's p99", "recall@20", *MORE), rows),
         "",
         "The last column is where the processors' time goes: cores' worth of the thread that reads requests and writes answers, of the other threads,",
         "and of the process that writes the store, to which the thread of requests sends events itself. The first two share one interpreter.",
@@ -223,7 +222,7 @@ def _floors(result: dict[str, Any]) -> list[str]:
     return [
         f"Where the time of an event goes, at {floors['rate']:,.0f} single events a second, measured in parts:",
         "",
-        *_table(("part", "microseconds of processor an event", "p50 ms", "p99 ms"), rows),
+        *table(("part", "microseconds of processor an event", "p50 ms", "p99 ms"), rows),
         "",
         f"So an event costs {total:.0f} microseconds of processor, {sum(cores.values()):.1f} cores' worth at this rate beside the generator.",
         f"The thread of requests is busy {cores['loop']:.0%} of the time and the process that writes {cores['writer']:.0%}:",
@@ -265,23 +264,7 @@ def _search(result: dict[str, Any]) -> list[str]:
         (f"{one['names']:,}", str(one["searches"]), f"{one['build_seconds']:.2f}", f"{one['median_ms']:.1f}", f"{one['worst_ms']:.1f}", f"{one['goal_ms']:.0f}")
         for one in result["sizes"]
     ]
-    return ["## Search of items by name", "", *_table(("names", "searches", "built in s", "median ms", "worst ms", "goal"), rows)]
-
-
-def _training_gpu(result: dict[str, Any]) -> list[str]:
-    gpu, rows = result["machine"]["gpu"], []
-    for one in result["cases"]:
-        step, epoch, goal = f"{one['milliseconds_a_step']:.2f}", f"{one['seconds']:.3f}", f"{one['goal']:g}"
-        rows.append(
-            (one["case"], one["precision"], f"{one['steps']:,}", step, epoch, goal, f"{one['peak_memory_gib']:.2f}", f"{one['targets_per_second']:,.0f}")
-        )
-    lines = ["## Mini-batch training on a GPU", ""]
-    lines += [f"{gpu['card']}, driver {gpu['driver']}, torch {gpu['torch']}, Triton {gpu['triton']}; an epoch without evaluation.", ""]
-    lines += _table(("case", "precision", "steps", "ms a step", "epoch in s", "goal", "GiB", "targets/s"), rows)
-    for one in result["shared"]:
-        took = f"{one['many']:.3f} s an epoch against {one['one']:.3f} s alone, {one['ratio']:.2f} times as long (goal {one['goal']:g})"
-        lines += ["", f"{one['runs']} runs of {one['case']} side by side, {one['how']}, {one['precision']}: {took}."]
-    return lines
+    return ["## Search of items by name", "", *table(("names", "searches", "built in s", "median ms", "worst ms", "goal"), rows)]
 
 
 def _not_answered(outcome: dict[str, Any]) -> int:
@@ -291,7 +274,8 @@ def _not_answered(outcome: dict[str, Any]) -> int:
 SECTIONS: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "train_cpu": _training,
     "train_minibatch": _minibatches,
-    "train_gpu": _training_gpu,
+    "train_gpu": benchmarks_gpu.training,
+    "kernels_gpu": benchmarks_gpu.kernels,
     "evaluate": _evaluation,
     "prepare": _prepare,
     "help": _open,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,11 @@ PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPO
 
 
 def maker(name: str) -> Any:
-    """Import one of the programs that write pages."""
-    specification = importlib.util.spec_from_file_location(name, REPOSITORY / "docs" / f"{name}.py")
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
+    """Import one of the programs that write pages, which find each other beside them."""
+    folder = str(REPOSITORY / "docs")
+    if folder not in sys.path:
+        sys.path.append(folder)
+    return importlib.import_module(name)
 
 
 def test_every_command_and_option_is_documented() -> None:

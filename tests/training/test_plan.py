@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from hcarec import Sequences, synthetic
+from hcarec.cli.train_view import LiveTable
 from hcarec.data.split import Part, split
 from hcarec.models import Config, make
 from hcarec.settings import MinibatchSettings
@@ -102,3 +103,13 @@ def test_a_run_states_its_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = split(data, "ratio", validation=True)
     plain = plan(make(**BASE, epochs=2, patience=1), parts.train, 40, int(parts.evaluated.sum()))
     assert learned.epoch_seconds == pytest.approx(3 * plain.epoch_seconds)
+
+
+def test_a_gpu_gets_no_times_that_were_fitted_to_cpus(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    planned = Plan(10, 20, 300, 7, 4000, 1 << 30, 1.5, 12.0).without_times()
+    LiveTable().planned(planned, make("gru").config, None)
+    text = capsys.readouterr().err
+    assert "at most 7 epochs; the time is told after the first" in text and "nan" not in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import time
 from collections import deque
@@ -54,8 +55,12 @@ class LiveTable(Callback):
         shown = console(stderr=True)
         where = f", going on in epoch {resumed_at}" if resumed_at else ""
         shown.print(f"{config.title}: {planned.users:,} users, {planned.items:,} items, {planned.events:,} training events{where}", style="bold")
-        each = f"{span(planned.epoch_seconds)} an epoch, at most {planned.epochs:,} epochs: " if planned.epochs else ""
-        shown.print(f"about {each}{span(planned.seconds)} and {planned.memory / (1 << 30):.1f} GiB, {planned.parameters:,} parameters")
+        size = f"{planned.memory / (1 << 30):.1f} GiB, {planned.parameters:,} parameters"
+        if math.isnan(planned.seconds):
+            shown.print(f"at most {planned.epochs:,} epochs; the time is told after the first, about {size}")
+        else:
+            each = f"{span(planned.epoch_seconds)} an epoch, at most {planned.epochs:,} epochs: " if planned.epochs else ""
+            shown.print(f"about {each}{span(planned.seconds)} and {size}")
         for note in planned.notes:
             shown.print(note, markup=False)
 

@@ -157,7 +157,9 @@ class Loop:
         state = resuming.begin(
             self.out, self.identity(), self.model.config.epochs, resume, overwrite
         )
-        stated = planned.on_machine(slowness())  # the unscaled one decides: it is no clock's
+        # The unscaled plan decides: it is no clock's.
+        on_gpu = self.run.device != "cpu"
+        stated = planned.without_times() if on_gpu else planned.on_machine(slowness())
         self.callback.planned(stated, self.model.config, state.epoch or None)
         begins = "drawing parameters" if self.model.config.trains else "counting"
         failures = devices.failures(lambda: f"while {begins}", less_memory(self.model))

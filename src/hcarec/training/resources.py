@@ -30,8 +30,8 @@ BASE = 400 << 20
 class Plan:
     """Estimates: `memory` in bytes, `seconds` of all epochs and evaluations, `events` an epoch.
 
-    `epochs` are the most there will be, 0 for a model that counts. `notes` say what was decided by
-    the size of the data.
+    Times are NaN where they are not estimated, as on a GPU. `epochs` are the most there will be, 0
+    for a model that counts. `notes` say what was decided by the size of the data.
     """
 
     users: int
@@ -48,6 +48,10 @@ class Plan:
         """Return the plan for a machine that takes so many times as long."""
         epoch, all_of_it = slowness * self.epoch_seconds, slowness * self.seconds
         return replace(self, epoch_seconds=epoch, seconds=all_of_it)
+
+    def without_times(self) -> Plan:
+        """Return the plan for a machine whose times are not known: they were fitted to CPUs."""
+        return replace(self, epoch_seconds=math.nan, seconds=math.nan)
 
 
 def plan(
