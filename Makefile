@@ -51,6 +51,7 @@ docs: setup
 	$(PY) docs/make_python.py
 	$(PY) docs/make_http.py
 	$(PY) docs/make_benchmarks.py
+	$(PY) docs/make_exploration.py
 	$(PY) docs/make_reliability.py
 	$(PY) docs/make_drawings.py
 	$(PY) docs/make_parts.py

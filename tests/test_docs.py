@@ -47,6 +47,11 @@ def test_pages_that_are_made_are_up_to_date(name: str) -> None:
     assert (REPOSITORY / "docs" / f"{name}.md").read_text() == maker(f"make_{name}").page(), "run make docs"
 
 
+def test_the_page_of_the_exploration_is_up_to_date() -> None:
+    exploration = maker("make_exploration")
+    assert exploration.TARGET.read_text() == exploration.page(), "run make docs"
+
+
 def test_parts_that_are_made_are_up_to_date() -> None:
     made = maker("make_parts").pages()
     assert REPOSITORY / "README.md" in made

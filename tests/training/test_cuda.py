@@ -322,3 +322,22 @@ def test_a_batch_that_does_not_fit_is_said_in_one_line() -> None:
             run(wide("cuda", d=1024, batch_size=300))
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
+
+
+# -- without Triton --------------------------------------------------------------------------------
+
+
+def test_a_gpu_without_triton_says_what_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA torch alone: each back-end is named, and none is Triton's; one asked for is refused."""
+    from hcarec.errors import ConfigError
+    from hcarec.ops.rank import torch as rank
+
+    for module in (backends, rank):
+        monkeypatch.setattr(module, "find_spec", lambda name: None)
+    monkeypatch.setattr(losses, "_HAS_TRITON", False)
+    monkeypatch.setattr("hcarec.devices.describe", lambda device: f"a {device} device")
+    model = HCAGRU(**PLAIN)
+    line = Minibatch.describe_device("cuda", model)
+    assert line == "computing on a cuda device, layers by torch, loss by torch, ranking by torch"
+    with pytest.raises(ConfigError, match="Triton is not installed"):
+        backends.choose_backend("triton", torch.zeros(2, 6))

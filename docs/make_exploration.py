@@ -1,0 +1,44 @@
+"""Write docs/results/exploration.md from the records beside it, so that no figure in it is typed by hand.
+
+python docs/make_exploration.py
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+from pathlib import Path
+from typing import Any
+
+from benchmarks_gpu import table
+
+RESULTS = Path(__file__).parent / "results"
+TARGET = RESULTS / "exploration.md"
+HEAD = """# Exploration before the recipe
+
+One seed each, leave-one-out, full ranking, epoch chosen on validation, which is what every figure here is made on; nothing in this table is a result.
+`exploration.jsonl.xz` beside this page has all settings of each run. F hides the items of the history, U does not.
+*Fused* adds the [counting term](../network.md#options-beyond-the-paper), its scale s and floor e chosen on the same validation users.
+A run is named by what it tries; the second round has the better parts of the first.
+"""
+
+
+def page() -> str:
+    """Return the whole page."""
+    records = [json.loads(line) for line in lzma.decompress((RESULTS / "exploration.jsonl.xz").read_bytes()).splitlines()]
+    logs = dict.fromkeys(record["log"] for record in records)
+    return HEAD + "".join(_section(log, [record for record in records if record["log"] == log]) for log in logs)
+
+
+def _section(log: str, records: list[dict[str, Any]]) -> str:
+    rows = []
+    for record in sorted(records, key=lambda record: (record["round"], record["rule"])):
+        fused, alone = record["fused"][record["rule"]], record["validation"][record["rule"]]
+        figures = f"{alone['ndcg@10']:.4f}", f"{fused['ndcg@10']:.4f}", f"{fused['scale']:g}, {fused['floor']:g}"
+        rows.append((record["name"], record["model"], record["rule"], str(record["round"]), str(record["epoch"]), *figures))
+    heads = ("run", "model", "rule", "round", "epoch", "NDCG@10", "fused", "s, e")
+    return "\n".join(["", f"## {log}", "", *table(heads, rows), ""])
+
+
+if __name__ == "__main__":
+    TARGET.write_text(page())
