@@ -15,10 +15,11 @@ import pytest
 import hcarec
 from hcarec import HcarecError, experiments, synthetic
 from hcarec.comparison import bootstrap, sign_flip
+from hcarec.data.split import split
 from hcarec.experiments.data_sets import noted_statistics, prepare_all
 from hcarec.experiments.results import Results
 from hcarec.experiments.run import DataSet
-from hcarec.experiments.trials import ablation, contest, figures
+from hcarec.experiments.trials import ablation, choosing, contest, figures
 from hcarec.experiments.trials.merge import merge
 from hcarec.experiments.trials.paired import correct, gain, paired_test
 from hcarec.experiments.trials.peers import peers
@@ -441,3 +442,22 @@ def test_predictions_from_the_last_events_hide_the_whole_history(logs: dict[str,
         assert record["figures_from_last"][rule]["recall@10"] == pytest.approx(hits / len(users))
     write_trials(mine)
     assert "| method | back, U, last 3 |" in (tmp_path / "contest.md").read_text()
+
+
+def test_methods_that_count_choose_their_numbers_on_validation(done: tuple[Path, pl.DataFrame]) -> None:
+    records = {(record["data"]["name"], record["method"]): record for record in trial_results(done[0]).read().values()}
+    for log in ("back", "once"):
+        for method, model in (("Markov", "markov"), ("ItemKNN", "item-knn")):
+            tried = records[log, method]["candidates"]
+            assert [one["config"] for one in tried] == json.loads(json.dumps([config.as_dict() for config in choosing.candidates(model)]))
+            assert records[log, method]["config"] == max(tried, key=lambda one: one["ndcg@10"])["config"]
+        assert "candidates" not in records[log, "POP"] and "candidates" not in records[log, "HCA-GRU"]
+
+
+def test_a_choice_is_that_of_validation_and_not_of_the_test() -> None:
+    data = synthetic(users=60, items=25, mean_length=12, seed=8)
+    parts, configs = split(data, "leave-one-out", validation=True), choosing.candidates("markov")
+    chosen, values = choosing.choose(configs, data, parts, "ndcg@10", hide_seen=False, threads=1)
+    assert len(set(values)) > 1 and chosen == configs[int(np.argmax(values))]
+    without_test = dataclasses.replace(parts, test=parts.train, history=parts.train)
+    assert choosing.choose(configs, data, without_test, "ndcg@10", hide_seen=False, threads=1) == (chosen, values)

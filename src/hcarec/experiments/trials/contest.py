@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hcarec.experiments.run import DataSet
+from hcarec.experiments.trials.choosing import candidates
 from hcarec.experiments.trials.rules import F, U, deciding_rule
 from hcarec.experiments.trials.settings import TrialSettings
 from hcarec.experiments.trials.trial import Trial
@@ -66,10 +67,11 @@ def trials(
                 rules = (F, U) if rule == F and method.name in BOTH_WAYS else (rule,)
                 made += [
                     Trial(
-                        data_set, method.name, config, seed if seeded else 0, each, settings.device
+                        data_set, method.name, config, seed if seeded else 0, each,
+                        settings.device, candidates=candidates(method.model),
                     )
                     for each in rules
-                ]
+                ]  # fmt: skip
     return made
 
 

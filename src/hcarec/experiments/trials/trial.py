@@ -17,10 +17,12 @@ import numpy as np
 
 from hcarec import atomic
 from hcarec import protocol as protocols
+from hcarec.data.split import split
 from hcarec.errors import ConfigError
 from hcarec.experiments.machine import describe
 from hcarec.experiments.results import SCHEMA, Results
 from hcarec.experiments.run import DataSet
+from hcarec.experiments.trials.choosing import choose
 from hcarec.experiments.trials.rules import RULES, F
 from hcarec.models import Config
 from hcarec.training import Callback, train
@@ -44,6 +46,7 @@ class Trial:
     """A method with a seed on a log; it is trained and its epoch chosen under `rule`.
 
     `method` is its name in tables. `device` and `threads` say how it is run and not what it is.
+    Where there are `candidates`, the best of them on validation takes the place of `config`.
     """
 
     data: DataSet
@@ -53,6 +56,7 @@ class Trial:
     rule: str
     device: str = "auto"
     threads: int = 1
+    candidates: tuple[Config, ...] = ()
 
     @cached_property
     def key(self) -> str:
@@ -61,6 +65,8 @@ class Trial:
             "schema": SCHEMA, "config": self.config.as_dict(), "data": self.data.fingerprint,
             "split": SPLIT, "selection": SELECTION, "rule": self.rule, "seed": self.seed, "k": K,
         }  # fmt: skip
+        if self.candidates:
+            identity["candidates"] = [config.as_dict() for config in self.candidates]
         return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
     def __str__(self) -> str:
@@ -97,7 +103,8 @@ class Trial:
 
         train_part, evaluated = _training_part(self.data.path)
         model = make(**self.config.as_dict())
-        return 3.0 + plan(model, train_part, self.data.items, evaluated, 1).seconds
+        times = 1 + len(self.candidates)
+        return 3.0 + times * plan(model, train_part, self.data.items, evaluated, 1).seconds
 
     def perform(self, results: Results, callback: Callback) -> dict[str, Any] | None:
         """Train and evaluate, going on where an earlier attempt stopped; write the record.
@@ -118,12 +125,15 @@ class Trial:
 
         began = time.perf_counter()
         data, work = self.data.open(), results.running / self.key
-        model = self._train(data, work, callback)
+        config, tried = self._choose(data)
+        model = self._train(data, config, work, callback)
         if not model.about["finished"]:
             return None
         parts = resplit(data, model.about["protocol"]["split"])
         figures, ranks = self._evaluate(model, parts)
         record = self._record(model, figures, checkpoint.read_log(work))
+        if tried:
+            record["candidates"] = tried
         length = getattr(model.config.training, "length", None)
         if length is not None and parts.history.lengths.max() > length:
             record["last_events"] = length
@@ -135,14 +145,25 @@ class Trial:
         shutil.rmtree(work, ignore_errors=True)
         return record
 
-    def _train(self, data: Sequences, work: Path, callback: Callback) -> Model:
-        trains = self.config.trains
+    def _choose(self, data: Sequences) -> tuple[Config, list[dict[str, Any]]]:
+        """Return the configuration to train, and what each candidate reached on validation."""
+        if not self.candidates:
+            return self.config, []
+        metric, parts = f"ndcg@{K}", split(data, SPLIT, validation=True)
+        config, values = choose(
+            self.candidates, data, parts, metric, hide_seen=self.rule == F, threads=self.threads
+        )
+        pairs = zip(self.candidates, values, strict=True)
+        return config, [{"config": one.as_dict(), metric: _short(value)} for one, value in pairs]
+
+    def _train(self, data: Sequences, config: Config, work: Path, callback: Callback) -> Model:
+        trains = config.trains
         # A model that counts, and one of the paper's trainer, know no other device than the CPU.
         device = self.device if self._trainer == "minibatch" else "auto"
         return train(
             data, work, split=SPLIT, selection=SELECTION, hide_seen=self.rule == F, seed=self.seed,
             threads=self.threads, device=device, ks=(K,), compare=False, keep_model=False,
-            resume=trains, overwrite=not trains, callback=callback, **self.config.as_dict(),
+            resume=trains, overwrite=not trains, callback=callback, **config.as_dict(),
         )  # fmt: skip
 
     def _evaluate(
@@ -227,7 +248,6 @@ def _short(value: float | None) -> float | None:
 
 @cache
 def _training_part(path: Path) -> tuple[Any, int]:
-    from hcarec.data.split import split
     from hcarec.sequences import Sequences
 
     parts = split(Sequences.open(path), SPLIT, validation=True)
