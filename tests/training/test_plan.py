@@ -113,3 +113,14 @@ def test_a_gpu_gets_no_times_that_were_fitted_to_cpus(
     LiveTable().planned(planned, make("gru").config, None)
     text = capsys.readouterr().err
     assert "at most 7 epochs; the time is told after the first" in text and "nan" not in text
+
+
+def test_self_attention_costs_more_where_it_sees_more(part: Part) -> None:
+    short, long = (
+        estimate(make("sasrec", d=32, length=length), part, 200, 1).seconds for length in (5, 50)
+    )
+    recurrent = [
+        estimate(make(**BASE, length=length, window_x=1, window_h=1), part, 200, 1).seconds
+        for length in (5, 50)
+    ]
+    assert long / short > recurrent[1] / recurrent[0]

@@ -22,6 +22,8 @@ WEIGHT = 5.5e-11
 """An event by a parameter of the layers."""
 LAYER, LEVEL = 3.1e-9, 1.21e-8
 """An event by d, for each layer, and for each level of attention in it."""
+PADDED, ATTENDED = 1.3e-8, 2.2e-10
+"""Self-attention: an event by d for each block, padded and cut into heads, and by what it sees."""
 EVENT, ROW = 8.7e-7, 5.9e-9
 """An event that is read, and its vector by d: looked up, packed and unpacked."""
 ITEM_GRADIENT = 8.8e-10
@@ -57,12 +59,16 @@ AT_ONCE = 384
 
 
 class Work(NamedTuple):
-    """An epoch's size: steps, events read and targets, and events read by the largest batch."""
+    """An epoch's size: steps, events read and targets, and events read by the largest batch.
+
+    `attended` is the length of the sample that an event is read in, on average over events.
+    """
 
     steps: int
     read: float
     targets: int
     largest: float
+    attended: float
 
 
 def work(settings: MinibatchSettings, part: Part) -> Work:
@@ -73,12 +79,15 @@ def work(settings: MinibatchSettings, part: Part) -> Work:
         short = np.minimum(inputs, length).astype(np.float64)
         samples = targets
         read = float((short * (short + 1) / 2 + (inputs - short) * length).sum())
+        squares = short * (short + 1) * (2 * short + 1) / 6 + (inputs - short) * length**2
+        attended = float(squares.sum()) / max(read, 1.0)
     else:
         pieces = np.concatenate(
             [np.full(int((inputs // length).sum()), length), inputs % length]
         )  # whole ones and what is left
         pieces = pieces[pieces > 0]
         samples, read = len(pieces), float(targets)
+        attended = float(np.square(pieces.astype(np.float64)).sum()) / max(read, 1.0)
         if settings.batches == "positions":
             k = np.minimum(settings.positions, pieces)
             groups = -(-pieces // settings.positions)
@@ -88,7 +97,7 @@ def work(settings: MinibatchSettings, part: Part) -> Work:
     largest = settings.batch_size * read / max(samples, 1)
     if settings.batches == "sequences":  # sorted by length
         largest = float(np.sort(pieces)[-settings.batch_size :].sum())
-    return Work(max(steps, 1), read, targets, largest)
+    return Work(max(steps, 1), read, targets, largest, attended)
 
 
 def estimate(model: Model, part: Part, n_items: int, threads: int) -> Cost:
@@ -120,7 +129,8 @@ def _network_seconds(
     levels = sum(width > 1 for width in model.windows)
     events = read / epoch.steps
     shards = max(1, min(events // FEWEST, PARTS), events // POSITIONS)
-    parallel = read * (WEIGHT * dense + d * layers * (LAYER + LEVEL * levels))
+    attention = PADDED + ATTENDED * epoch.attended if _attends(model) else 0.0
+    parallel = read * (WEIGHT * dense + d * layers * (LAYER + LEVEL * levels + attention))
     serial = read * (EVENT + ROW * d) + epoch.steps * ITEM_GRADIENT * n_items * d
     copied = epoch.targets * _copy_window(model) * d
     return parallel / min(threads, shards) + serial + COPY * copied
@@ -137,6 +147,11 @@ def _loss_seconds(
     far = UNCACHED if scored / epoch.steps > CACHED else 0.0
     own = SAMPLED_PRODUCT * d + SAMPLED * (2 if pairs else 1) + far
     return scored * own + epoch.steps * ITEM_GRADIENT * n_items * d
+
+
+def _attends(model: Model) -> bool:
+    """Say whether every event attends to all before it."""
+    return hasattr(model.config.network, "heads")
 
 
 def _layers(model: Model) -> int:

@@ -25,7 +25,7 @@ FOLDER = "contest"
 """Where the records of both lie in a folder of results: they share the whole network's."""
 LEAST_EVENTS = 3
 """Events of a user that leave-one-out with a validation event asks for."""
-ON_A_CARD = 4
+ON_A_CARD = 8
 """Trials that share a GPU, unless told otherwise."""
 
 
