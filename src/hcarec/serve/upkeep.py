@@ -16,8 +16,8 @@ SAVE_AFTER_S, SAVE_FROM, SAVE_QUIET_S = 1.0, 256, 0.02
 MOST_UNSAVED = 32_768
 """With more unsaved states than this, they are written even then."""
 FIGURES_EVERY_S = 1.0
-QUIET_S = 2.0
-"""The files are rewritten after somebody was forgotten when nothing has come in for so long."""
+SCRUB_QUIET_S, SCRUB_EVERY_S = 0.05, 1.0
+"""What is left of forgotten users is removed in short pieces: one after the other when nothing has come in for so long, else one so often."""
 DAY_S = 86_400
 
 
@@ -29,7 +29,7 @@ class Upkeep:
         self._keys: list[str] = []
         self._next_retention = 0.0
         self._retained_up_to: str | None = None
-        self._saved_at = self._figures_at = time.monotonic()
+        self._saved_at = self._figures_at = self._scrubbed_at = self._next_scrub = time.monotonic()
         self.figures: Figures = live.store.figures()
         self.rebuilt = 0
         self.renew()
@@ -57,6 +57,8 @@ class Upkeep:
         self._live.store.settle()
         if self.pressing:
             self._live.save()
+        elif self._should_scrub(time.monotonic(), 0.0):
+            self._scrub()
 
     def step(self, quiet_s: float) -> bool:
         """Do one piece of work, if there is any, `quiet_s` after the last job came in; say whether there may be more."""
@@ -65,15 +67,14 @@ class Upkeep:
         if self._should_save(now, quiet_s):
             live.save()
             self._saved_at = now
+        elif self._should_scrub(now, quiet_s):
+            self._scrub()
         elif self.sweeping:
             self._sweep()
         elif live.options.retains and now >= self._next_retention:
             self._retain(now)
         elif self._dropping:
             self._dropping = live.store.drop_states(self._keys) > 0
-        elif self.figures.traces and quiet_s >= QUIET_S:
-            live.store.scrub()
-            self.figures = live.store.figures()
         elif now - self._figures_at >= FIGURES_EVERY_S:
             self.figures, self._figures_at = live.store.figures(), now
         else:
@@ -85,6 +86,19 @@ class Upkeep:
         n = len(self._live.unsaved)
         due = n >= SAVE_FROM or (n > 0 and now - self._saved_at >= SAVE_AFTER_S)
         return n > MOST_UNSAVED or (due and quiet_s >= SAVE_QUIET_S)
+
+    def _should_scrub(self, now: float, quiet_s: float) -> bool:
+        due = now >= self._next_scrub and (quiet_s >= SCRUB_QUIET_S or now - self._scrubbed_at >= SCRUB_EVERY_S)
+        return self.figures.traces and due
+
+    def _scrub(self) -> None:
+        """Remove a piece of what is left of forgotten users."""
+        self._next_scrub = time.monotonic() + SCRUB_EVERY_S  # where it fails, the rest of the upkeep is not kept from its work
+        seconds = self._live.store.scrub()
+        self._scrubbed_at = time.monotonic()
+        self._next_scrub = self._scrubbed_at + (seconds or 0.0)
+        if seconds is None:
+            self.figures = self._live.store.figures()
 
     def _sweep(self) -> None:
         """Replay some users that have no current state."""

@@ -181,14 +181,16 @@ class Store(Protocol):
     def forget(self, user: str, scrub: bool = True) -> int:
         """Remove a user wholly and durably; return how many events went.
 
-        Rows, index entries and the journal are overwritten or cut at once. Slack space inside the files may keep
-        bytes that were moved there earlier; `scrub` rewrites the files and removes those too, in time proportional to
-        the size of the store. With `scrub=False` that is left to a later call of `scrub()`, in a quiet hour, and
-        `figures().traces` is true until then. Blocks that the file system has freed and older backups are beyond reach.
+        Afterwards nothing of the user is there for anybody, also after a crash, and rows and journal are overwritten or cut at once, but
+        for what takes longer: the events of a long log, and bytes that were moved into unused space of the files earlier. `scrub` removes those, here,
+        or with `scrub=False` by later calls; `figures().traces` is true until then. Blocks that the file system has freed and older backups are beyond reach.
         """
 
-    def scrub(self) -> None:
-        """Rewrite the files so that no trace of forgotten users is left in them."""
+    def scrub(self) -> float | None:
+        """Remove a piece of what is left of forgotten users, in a bounded time.
+
+        Return the seconds to wait before the next piece, None when nothing is left. A round that was interrupted begins anew.
+        """
 
     def seed(self, fingerprint: str, histories: Iterable[tuple[str, Sequence[Event]]], again: bool = False) -> int:
         """Import the histories of a data set, once; return how many events were added.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
+import time
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -45,6 +47,7 @@ class RedisStore:
         self._read_with_epoch([])
         self._history_limit = history_limit
         self._damaged_states = 0
+        self._scrubbing = redis_upkeep.Scrubbing(self._at)
 
     @property
     def durability(self) -> str:
@@ -217,15 +220,15 @@ class RedisStore:
         name, key = encode("user", user), self._at.key
         keys = [key("events"), key("users"), key("models"), key("user:", name), key("log:", name), key("ids:", name)]
         self._at.refuse_if_not_durable()
-        self._at.write([("SET", key("traces"), 1)])
+        self._at.write([("SET", key("traces"), secrets.token_hex(8))])
         removed = int(self._at.script(FORGET, keys, [name, key("states:")]))
-        if scrub:
-            self.scrub()
+        while scrub and (seconds := self.scrub()) is not None:
+            time.sleep(seconds)
         return removed
 
-    def scrub(self) -> None:
-        """Let the server rewrite its files, and wait for it."""
-        redis_upkeep.scrub(self._at)
+    def scrub(self) -> float | None:
+        """Let the server rewrite its files; return the seconds after which to look whether it has, None when nothing is left."""
+        return self._scrubbing.step()
 
     def seed(self, fingerprint: str, histories: Iterable[tuple[str, Sequence[Event]]], again: bool = False) -> int:
         """Import the histories of a data set, once; return how many events were added."""
