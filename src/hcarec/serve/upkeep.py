@@ -16,8 +16,10 @@ SAVE_AFTER_S, SAVE_FROM, SAVE_QUIET_S = 1.0, 256, 0.02
 MOST_UNSAVED = 32_768
 """With more unsaved states than this, they are written even then."""
 FIGURES_EVERY_S = 1.0
-SCRUB_QUIET_S, SCRUB_EVERY_S = 0.05, 1.0
-"""What is left of forgotten users is removed in short pieces: one after the other when nothing has come in for so long, else one so often."""
+SCRUB_QUIET_S, SCRUB_SHARE = 0.05, 0.1
+"""What is left of forgotten users is removed in short pieces: one after the other when nothing has come in for so long, else in this share of the time."""
+SCRUB_AGAIN_S = 1.0
+"""When it is tried again where that failed."""
 DAY_S = 86_400
 
 
@@ -29,7 +31,7 @@ class Upkeep:
         self._keys: list[str] = []
         self._next_retention = 0.0
         self._retained_up_to: str | None = None
-        self._saved_at = self._figures_at = self._scrubbed_at = self._next_scrub = time.monotonic()
+        self._saved_at = self._figures_at = self._next_scrub = self._next_scrub_under_load = time.monotonic()
         self.figures: Figures = live.store.figures()
         self.rebuilt = 0
         self.renew()
@@ -88,15 +90,16 @@ class Upkeep:
         return n > MOST_UNSAVED or (due and quiet_s >= SAVE_QUIET_S)
 
     def _should_scrub(self, now: float, quiet_s: float) -> bool:
-        due = now >= self._next_scrub and (quiet_s >= SCRUB_QUIET_S or now - self._scrubbed_at >= SCRUB_EVERY_S)
-        return self.figures.traces and due
+        return self.figures.traces and now >= (self._next_scrub if quiet_s >= SCRUB_QUIET_S else self._next_scrub_under_load)
 
     def _scrub(self) -> None:
         """Remove a piece of what is left of forgotten users."""
-        self._next_scrub = time.monotonic() + SCRUB_EVERY_S  # where it fails, the rest of the upkeep is not kept from its work
+        begin = time.monotonic()
+        self._next_scrub = self._next_scrub_under_load = begin + SCRUB_AGAIN_S  # where it fails, the rest of the upkeep goes on
         seconds = self._live.store.scrub()
-        self._scrubbed_at = time.monotonic()
-        self._next_scrub = self._scrubbed_at + (seconds or 0.0)
+        end = time.monotonic()
+        self._next_scrub = end + (seconds or 0.0)
+        self._next_scrub_under_load = max(self._next_scrub, end + (end - begin) * (1 / SCRUB_SHARE - 1))
         if seconds is None:
             self.figures = self._live.store.figures()
 
