@@ -141,7 +141,7 @@ def test_what_was_being_forgotten_goes_after_a_kill(tmp_path: Path, starter: Sta
 
 @pytest.mark.soak
 def test_no_event_waits_for_somebody_who_is_forgotten(tmp_path: Path, starter: Starter) -> None:
-    users = 75_000
+    users = 105_000
     with counting("forget", True) as counts:
         stuff(tmp_path / "store.sqlite", users, 12, 1_500_000)
         counts["MB"] = (tmp_path / "store.sqlite").stat().st_size // 10**6

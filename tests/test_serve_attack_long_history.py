@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -13,6 +14,10 @@ import numpy as np
 import pytest
 
 from hcarec.recommendation import recommend
+from hcarec.serve.aside import Aside
+from hcarec.serve.long_history import LongHistories, Waits
+from hcarec.serve.messages import Overloaded
+from hcarec.serve.stores.interface import PAGE_EVENTS, Event, History
 from live_models import models, saved
 from load_clients import Connection
 from service_process import Process, Starter
@@ -119,6 +124,45 @@ def test_a_long_history_is_read_whole_though_in_pages(tmp_path: Path, starter: S
         status, said = connection.ask("GET", "/v1/users/long?limit=1300")
         assert status == 200 and [event["item"] for event in said["events"]] == items[-1300:]
         assert connection.ask("POST", "/v1/explain", {"user": "long"})[0] == 200
+
+
+def test_what_is_held_in_memory_is_what_is_kept(tmp_path: Path, starter: Starter) -> None:
+    _, address = started(starter, tmp_path, "--set", "history_limit=100", "--set", "state_wait_s=20")
+    with Connection(address) as connection:
+        assert connection.ask("POST", "/v1/events", {"user": "long", "item": "i40", "time": BEGIN - 1})[0] == 200
+        asked = {"user": "long", "hide_seen": True, "k": 50}
+        assert "i40" not in {item for item, _ in listed(connection.ask("POST", "/v1/recommend", asked)[1])}  # the log is in memory now
+        for n in range(600):  # one at a time, so that all of them pass through it
+            assert connection.ask("POST", "/v1/events", {"user": "long", "item": ITEMS[n % 3], "time": BEGIN + n})[0] == 200
+        kept = {event["item"] for event in connection.kept("long")}
+        assert kept == set(ITEMS[:3])
+        shown = {item for item, _ in listed(connection.ask("POST", "/v1/recommend", asked)[1])}
+        assert "i40" in shown and not shown & kept
+
+
+async def _read_behind_one_that_hangs() -> None:
+    asked = asyncio.Event()
+
+    async def page(user: str, limit: int, before: tuple[int, int] | None) -> History:
+        if before is not None:
+            asked.set()
+            await asyncio.Event().wait()
+        return History(1, [Event(n, "i01", None, n) for n in range(PAGE_EVENTS)])
+
+    executor = Aside("test")
+    histories = LongHistories(page, lambda work: asyncio.sleep(0), executor, 10_000, Waits(0.05, 0.05))
+    first = asyncio.create_task(histories.read("a"))
+    await asked.wait()
+    with pytest.raises(Overloaded, match="too many long histories"):
+        await histories.read("b")
+    with pytest.raises(Overloaded, match="too many long histories"):
+        await first
+    assert len((await histories.read("c", PAGE_EVENTS)).history.events) == PAGE_EVENTS  # one page waits for nobody
+    executor.close()
+
+
+def test_a_long_history_does_not_wait_for_ever_for_another() -> None:
+    asyncio.run(asyncio.wait_for(_read_behind_one_that_hangs(), 60))
 
 
 @pytest.mark.soak

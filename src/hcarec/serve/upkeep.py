@@ -113,11 +113,14 @@ class Upkeep:
     def _rebuild(self, users: list[str]) -> None:
         """Replay users and store their states; one with a long log is left to who asks for it, unless events are about to go."""
         live = self._live
+        live.began_anew()
         people: dict[str, Person] = {}
         for user in users:
             history = live.store.history(user, None if live.options.retains else PAGE_EVENTS + 1) if user not in live.unsaved else None
             if history is not None and history.version and (live.options.retains or len(history.events) <= PAGE_EVENTS):
                 people[user] = Person(history.version, None, None, live.serving.known([event.item for event in history.events]))
+        if live.began_anew():  # what was read first may be of a store that is no more
+            return
         replayed = live.replay(people)
         rows = live.serving.to_store([person.row for person in replayed.values() if person.row is not None]) if replayed else []
         if rows:

@@ -32,6 +32,8 @@ from typing import NamedTuple, Protocol
 
 PAGE_EVENTS = 512
 """Events that are read in one short step."""
+TRIM_FROM, TRIM_MOST = 256, 1024
+"""Events of a user beyond `history_limit` from which on some go, and how many go at once at most."""
 Progress = Callable[[int, int], None]
 """Called with (done, total) between two short steps of a long call."""
 
@@ -152,7 +154,10 @@ class Store(Protocol):
         """
 
     def put_states(self, rebuilt: Sequence[Rebuilt]) -> list[bool]:
-        """Store states for logs that are still at the given version; say for which that was so."""
+        """Store states for logs that are still at the given version; say for which that was so.
+
+        Where the store has begun anew since it was last read, versions say nothing, and none is stored.
+        """
 
     def settle(self) -> None:
         """Do a little of the work that commits put off; to be called when nothing is waiting, so that it delays nobody."""

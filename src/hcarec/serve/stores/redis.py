@@ -129,8 +129,10 @@ class RedisStore:
     def put_states(self, rebuilt: Sequence[Rebuilt]) -> list[bool]:
         """Store states for logs that are still at the given version; say for which that was so."""
         encoded = [(encode("user", user), version, encode("model", model), state) for user, version, model, state in rebuilt]
-        packed = self._at.read([("GET", self._at.key("user:", name)) for name, _, _, _ in encoded])
-        stored = [False] * len(encoded)
+        epoch, stored = self.epoch, [False] * len(encoded)
+        packed = self._read_with_epoch([("GET", self._at.key("user:", name)) for name, _, _, _ in encoded])
+        if self.epoch != epoch:
+            return stored
         keys, arguments, sent = [self._at.key("models")], [], []
         for place, (name, version, model, state) in enumerate(encoded):
             record = unpack_record(packed[place], name)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from hcarec.serve.stores.errors import StoreError
-from hcarec.serve.stores.interface import Checked, Event, History, Progress, Retained
+from hcarec.serve.stores.interface import TRIM_FROM, TRIM_MOST, Checked, Event, History, Progress, Retained
 from hcarec.serve.stores.records import check_time, encode, encode_events
 from hcarec.serve.stores.redis_connection import RedisConnection
 from hcarec.serve.stores.redis_keys import (
@@ -31,8 +31,6 @@ SEED_EVENTS = 5_000  # a call of the script; the server does nothing else meanwh
 LOOK_S = 0.25
 """How often it is looked whether the server has rewritten its files."""
 CHECK_USERS = 200
-TRIM_FROM, TRIM_MOST = 256, 1024
-"""Events beyond the limit from which on some go, and how many at once at most."""
 
 
 def pack_change(name: bytes, record: Record | None, old: bytes | None, events: Sequence[NewEvent], clock: int, model: bytes, state: bytes | None) -> list[Any]:

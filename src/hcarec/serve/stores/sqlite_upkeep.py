@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
 from hcarec.serve.stores.errors import StoreError
-from hcarec.serve.stores.interface import Event, Retained
+from hcarec.serve.stores.interface import TRIM_FROM, TRIM_MOST, Event, Retained
 from hcarec.serve.stores.records import check_time, checksum, encode, encode_events
 from hcarec.serve.stores.sqlite_file import SLOT, SqliteFile, User
 from hcarec.serve.stores.sqlite_log import add_events, check_events, next_page, page, write_user
@@ -14,8 +14,6 @@ from hcarec.serve.stores.sqlite_log import add_events, check_events, next_page, 
 SEED_EVENTS = 50_000  # a transaction of the import
 FORGET_EVENTS = 1000
 """Events of a forgotten user that are removed in one transaction."""
-TRIM_FROM, TRIM_MOST = 256, 1024
-"""Events beyond the limit from which on some go, and how many at once at most."""
 
 
 def seed(file: SqliteFile, fingerprint: bytes, histories: Iterable[tuple[str, Sequence[Event]]], again: bool) -> int:
