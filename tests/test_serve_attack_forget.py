@@ -141,11 +141,11 @@ def test_what_was_being_forgotten_goes_after_a_kill(tmp_path: Path, starter: Sta
 
 @pytest.mark.soak
 def test_no_event_waits_for_somebody_who_is_forgotten(tmp_path: Path, starter: Starter) -> None:
-    users = 105_000
+    users = 110_000
     with counting("forget", True) as counts:
         stuff(tmp_path / "store.sqlite", users, 12, 1_500_000)
         counts["MB"] = (tmp_path / "store.sqlite").stat().st_size // 10**6
-        _, address = started(starter, tmp_path, "--set", "history_limit=900000")
+        _, address = started(starter, tmp_path, "--set", "history_limit=2000000")
         with Sender(address, users) as alone:
             time.sleep(ALONE_S)
         begin = time.monotonic()
