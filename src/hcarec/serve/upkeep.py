@@ -11,6 +11,8 @@ from hcarec.serve.stores.interface import PAGE_EVENTS, Figures, Rebuilt
 
 PAGE = 32
 """Users looked at in one go: what comes in meanwhile waits for it."""
+REBUILT_EVENTS = 4096
+"""Events read and replayed in one go, unless one user has more."""
 SAVE_AFTER_S, SAVE_FROM, SAVE_QUIET_S = 1.0, 256, 0.02
 """Unsaved states are written once there are so many of them or so long after the last time, but not while events keep coming in."""
 MOST_UNSAVED = 32_768
@@ -106,26 +108,34 @@ class Upkeep:
     def _sweep(self) -> None:
         """Replay some users that have no current state."""
         page = self._live.store.without_state(self._live.serving.key, self._swept_up_to, PAGE)
-        self._rebuild(page.users)
-        self._swept_up_to = page.after
-        self.sweeping = page.after is not None
+        last = self._rebuild(page.users)
+        self._swept_up_to = page.after if last is None else last
+        self.sweeping = self._swept_up_to is not None
 
-    def _rebuild(self, users: list[str]) -> None:
-        """Replay users and store their states; one with a long log is left to who asks for it, unless events are about to go."""
+    def _rebuild(self, users: list[str]) -> str | None:
+        """Replay users and store their states; one with a long log is left to who asks for it, unless events are about to go.
+
+        Return the user after which the others were left for the next time, None if it was done for all.
+        """
         live = self._live
         live.began_anew()
         people: dict[str, Person] = {}
+        read = 0
         for user in users:
             history = live.store.history(user, None if live.options.retains else PAGE_EVENTS + 1) if user not in live.unsaved else None
             if history is not None and history.version and (live.options.retains or len(history.events) <= PAGE_EVENTS):
                 people[user] = Person(history.version, None, None, live.serving.known([event.item for event in history.events]))
+            read += 0 if history is None else len(history.events)
+            if read >= REBUILT_EVENTS:
+                break
         if live.began_anew():  # what was read first may be of a store that is no more
-            return
+            return None
         replayed = live.replay(people)
         rows = live.serving.to_store([person.row for person in replayed.values() if person.row is not None]) if replayed else []
         if rows:
             live.store.put_states([Rebuilt(user, people[user].version, live.serving.key, row) for user, row in zip(replayed, rows, strict=True)])
         self.rebuilt += len(rows)
+        return user if users and user != users[-1] else None
 
     def _retain(self, now: float) -> None:
         """Let go of old events of some users, having made sure that states have seen them."""
@@ -133,7 +143,8 @@ class Upkeep:
         while live.save():
             pass
         if live.serving.stateful:
-            self._rebuild(live.store.without_state(live.serving.key, self._retained_up_to, PAGE).users)
+            if self._rebuild(live.store.without_state(live.serving.key, self._retained_up_to, PAGE).users) is not None:
+                return
         since = None if options.retain_days is None else int((time.time() - options.retain_days * DAY_S) * SECOND)
         done = live.store.retain(options.retain_last, since, self._retained_up_to, PAGE)
         if done.removed:

@@ -34,6 +34,8 @@ PAGE_EVENTS = 512
 """Events that are read in one short step."""
 TRIM_FROM, TRIM_MOST = 256, 1024
 """Events of a user beyond `history_limit` from which on some go, and how many go at once at most."""
+RETAIN_MOST = 4096
+"""Events that go in one page of `retain`, about."""
 Progress = Callable[[int, int], None]
 """Called with (done, total) between two short steps of a long call."""
 
@@ -211,6 +213,7 @@ class Store(Protocol):
     def retain(self, last: int | None = None, since: int | None = None, after: str | None = None, limit: int = 1000) -> Retained:
         """Let go of events beyond the `last` ones of a user and those before the time `since`, for a page of users.
 
+        After the user with whom `RETAIN_MOST` events have gone the page ends.
         Versions and states stay: a current state has seen the events that go and remains exact. Lost is what needs
         them: a state rebuilt later (for a new model, or after a late event) replays only what is kept and so differs;
         hide-seen and `history` do not know them; and the id of a removed event is no longer recognised as a duplicate.

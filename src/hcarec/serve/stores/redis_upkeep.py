@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from hcarec.serve.stores.errors import StoreError
-from hcarec.serve.stores.interface import TRIM_FROM, TRIM_MOST, Checked, Event, History, Progress, Retained
+from hcarec.serve.stores.interface import RETAIN_MOST, TRIM_FROM, TRIM_MOST, Checked, Event, History, Progress, Retained
 from hcarec.serve.stores.records import check_time, encode, encode_events
 from hcarec.serve.stores.redis_connection import RedisConnection
 from hcarec.serve.stores.redis_keys import (
@@ -102,7 +102,11 @@ def retain(at: RedisConnection, last: int | None, since: int | None, after: str 
     assert last is None or last >= 0
     since = None if since is None else check_time(since)
     names = at.page(after, limit)
-    removed = sum(_retain(at, name, last, since) for name in names)
+    removed = 0
+    for name in names:
+        removed += _retain(at, name, last, since)
+        if removed >= RETAIN_MOST and name != names[-1]:
+            return Retained(removed, name.decode())
     return Retained(removed, names[-1].decode() if len(names) == limit else None)
 
 

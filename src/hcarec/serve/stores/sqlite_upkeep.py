@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
 from hcarec.serve.stores.errors import StoreError
-from hcarec.serve.stores.interface import TRIM_FROM, TRIM_MOST, Event, Retained
+from hcarec.serve.stores.interface import RETAIN_MOST, TRIM_FROM, TRIM_MOST, Event, Retained
 from hcarec.serve.stores.records import check_time, checksum, encode, encode_events
 from hcarec.serve.stores.sqlite_file import SLOT, SqliteFile, User
 from hcarec.serve.stores.sqlite_log import add_events, check_events, next_page, page, write_user
@@ -84,7 +84,11 @@ def retain(file: SqliteFile, last: int | None, since: int | None, after: str | N
                 continue
             _remove_oldest(file, user, going)
             removed += going
+            if removed >= RETAIN_MOST:
+                break
         totals.events -= removed
+    if users and user is not users[-1]:
+        return Retained(removed, user.name.decode())
     return Retained(removed, next_page(users, limit))
 
 
