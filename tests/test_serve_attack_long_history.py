@@ -8,13 +8,16 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from hcarec.recommendation import recommend
+from hcarec.serve import aside
 from hcarec.serve.aside import Aside
 from hcarec.serve.long_history import LongHistories, Waits
 from hcarec.serve.messages import Overloaded
@@ -171,6 +174,30 @@ async def _read_behind_one_that_hangs() -> None:
 
 def test_a_long_history_does_not_wait_for_ever_for_another() -> None:
     asyncio.run(asyncio.wait_for(_read_behind_one_that_hangs(), 60))
+
+
+def test_explanations_and_replays_have_half_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, slept = [100.0], []
+
+    def sleep(seconds: float) -> None:
+        slept.append(round(seconds, 6))
+        now[0] += seconds
+
+    def work(seconds: float) -> None:
+        now[0] += seconds
+
+    monkeypatch.setattr(aside, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+
+    async def ask() -> None:
+        executor = Aside("test")
+        for seconds in (0.01, 0.02, 9.0, 0.01):
+            await executor.run(partial(work, seconds))
+        now[0] += 1.0  # whoever comes later does not wait
+        await executor.run(partial(work, 0.01))
+        executor.close()
+
+    asyncio.run(ask())
+    assert slept == [0.0, 0.01, 0.02, aside.LONGEST_REST_S, 0.0]
 
 
 class Attackers:
