@@ -267,8 +267,9 @@ class Service:
 
         def remove(live: Live) -> int:
             removed = live.forget(user)
-            if removed and self._store.upkeep is not None:
-                self._store.upkeep.figures = live.store.figures()  # which say that there is something to scrub
+            upkeep = self._store.upkeep
+            if removed and upkeep is not None:
+                upkeep.figures = upkeep.figures._replace(traces=True)  # so that it begins to remove what is left
             return removed
 
         return await self._call("long", remove)

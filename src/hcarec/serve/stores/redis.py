@@ -220,10 +220,9 @@ class RedisStore:
     def forget(self, user: str, scrub: bool = True) -> int:
         """Remove a user wholly and durably; return how many events went."""
         name, key = encode("user", user), self._at.key
-        keys = [key("events"), key("users"), key("models"), key("user:", name), key("log:", name), key("ids:", name)]
+        keys = [key("events"), key("users"), key("models"), key("user:", name), key("log:", name), key("ids:", name), key("traces")]
         self._at.refuse_if_not_durable()
-        self._at.write([("SET", key("traces"), secrets.token_hex(8))])
-        removed = int(self._at.script(FORGET, keys, [name, key("states:")]))
+        removed = int(self._at.script(FORGET, keys, [name, key("states:"), secrets.token_hex(8)]))
         while scrub and (seconds := self.scrub()) is not None:
             time.sleep(seconds)
         return removed

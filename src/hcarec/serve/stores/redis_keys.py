@@ -116,8 +116,9 @@ redis.call('DECRBY', KEYS[1], 1)
 return 1
 """
 
-# KEYS: events, users, models, user, log, ids. ARGV: name, the beginning of the keys of states.
+# KEYS: events, users, models, user, log, ids, traces. ARGV: name, the beginning of the keys of states, a new value of traces.
 FORGET = """
+if redis.call('EXISTS', KEYS[4]) == 1 then redis.call('SET', KEYS[7], ARGV[3]) end
 local gone = redis.call('ZCARD', KEYS[5])
 redis.call('UNLINK', KEYS[4], KEYS[5], KEYS[6])
 redis.call('ZREM', KEYS[2], ARGV[1])

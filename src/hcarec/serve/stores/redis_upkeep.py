@@ -176,9 +176,9 @@ class Scrubbing:
         if traces != self._about:  # somebody was forgotten since: all of it again
             self._about, self._left = traces, self._files(info)
         if self._left:
-            self._begun = self._left.pop(0)
             with self._at.reached():
-                self._at.client.execute_command(self._begun)
+                self._at.client.execute_command(self._left[0])
+            self._begun = self._left.pop(0)
             return LOOK_S
         self._about = None
         return None if self._at.script(DELETE_IF, [self._at.key("traces")], [traces]) else LOOK_S
