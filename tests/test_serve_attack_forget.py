@@ -140,6 +140,7 @@ def test_what_was_being_forgotten_goes_after_a_kill(tmp_path: Path, starter: Sta
 
 
 @pytest.mark.soak
+@pytest.mark.alone
 def test_no_event_waits_for_somebody_who_is_forgotten(tmp_path: Path, starter: Starter) -> None:
     users = 110_000
     with counting("forget", True) as counts:

@@ -230,6 +230,7 @@ class Attackers:
 
 
 @pytest.mark.soak
+@pytest.mark.alone
 @pytest.mark.parametrize("number", [200_000, 1_500_000])
 def test_others_hardly_notice_a_user_with_a_long_history(tmp_path: Path, starter: Starter, number: int) -> None:
     with counting(f"long_history.{number}", True) as counts:
