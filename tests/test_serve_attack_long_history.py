@@ -137,6 +137,23 @@ def test_a_long_history_is_read_whole_though_in_pages(tmp_path: Path, starter: S
         assert connection.ask("POST", "/v1/explain", {"user": "long"})[0] == 200
 
 
+def test_explanations_rest_on_a_bounded_past(tmp_path: Path, starter: Starter) -> None:
+    _, address = started(starter, tmp_path, "--set", "explain_events=50")
+    with Connection(address) as connection:
+        items = fill(connection, 800)
+        for path in ("/v1/explain", "/v1/attention"):
+            of_user, of_last, of_more = (
+                connection.ask("POST", path, asked) for asked in ({"user": "long"}, {"history": items[-50:]}, {"history": items[-60:]})
+            )
+            assert of_user[0] == of_last[0] == 200
+            assert _figures(of_user[1]) == _figures(of_last[1]) != _figures(of_more[1])
+
+
+def _figures(answer: dict[str, Any]) -> list[Any]:
+    """Return the scores, weights and effects of an explanation, or the weights of all steps, without times."""
+    return [answer.get(name) for name in ("score", "a_x", "a_h")] + [[{**one, "time": None} for one in answer.get(name, [])] for name in ("events", "steps")]
+
+
 def test_what_is_held_in_memory_is_what_is_kept(tmp_path: Path, starter: Starter) -> None:
     _, address = started(starter, tmp_path, "--set", "history_limit=100", "--set", "state_wait_s=20")
     with Connection(address) as connection:

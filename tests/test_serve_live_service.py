@@ -161,6 +161,26 @@ def test_a_swap_does_not_wait_for_a_backup(folder: Path, store: str, monkeypatch
     run(work())
 
 
+def test_nothing_short_waits_for_a_long_explanation(folder: Path, store: str) -> None:
+    over = threading.Event()
+
+    async def work() -> None:
+        async with running(folder, store) as service:
+            await service.take([NewEvent("u", "i01")])
+            long = asyncio.create_task(service._aside.run(over.wait))
+            await asyncio.sleep(0.05)
+            try:
+                assert await service.similar("i01", 3) and (await service.search("i0")).items
+                assert (await service.recommend(Ask("u", k=3))).items
+                await service.swap(saved(folder, "other"), allow_mismatch=True)
+                assert not long.done()
+            finally:
+                over.set()
+            await long
+
+    run(work())
+
+
 def test_a_swap_under_load_mixes_nothing(folder: Path, store: str) -> None:
     names = ["hca-gru", "other", "bpr", "gru"]
 
