@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from hcarec.serve.stores import sqlite_slack, sqlite_upkeep
+from hcarec.serve.stores import sqlite_file, sqlite_slack, sqlite_upkeep
 from hcarec.serve.stores.errors import StoreBusy, StoreDamaged, StoreError, StoreFull
 from hcarec.serve.stores.interface import Change, Event, Rebuilt, Wanted
 from hcarec.serve.stores.sqlite import SqliteStore
@@ -333,6 +333,16 @@ def test_forgetting_leaves_no_byte_behind(path: Path, seed: int, monkeypatch: py
     assert not traces(path, gone)
     with contextlib.closing(SqliteStore(path)) as again:
         assert again.check().users == 40
+
+
+def test_where_pages_are_not_known_by_their_first_byte_the_file_is_written_anew(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite_file, "MOST_PAGES", 10)
+    store = crowded(path, 3)
+    for n in range(110):
+        store.forget(f"name-{n}-name", scrub=False)
+    assert scrub_all(store) == 1 and not store.figures().traces and not traces(path, range(110))
+    assert store.check().users == 40
+    store.close()
 
 
 def test_a_gap_is_told_from_cells(path: Path) -> None:
