@@ -26,7 +26,8 @@ test: setup
 	$(PY) -m pytest -n auto -m 'not soak'
 
 soak: setup
-	$(PY) -m pytest -n 2 --dist worksteal -m soak
+	$(PY) -m pytest -n 2 --dist worksteal -m 'soak and not alone'
+	$(PY) -m pytest -m 'soak and alone'
 
 check: setup
 	$(PY) -m ruff check .

@@ -1,4 +1,4 @@
-"""What pyproject.toml declares is used, and what is used is declared."""
+"""What pyproject.toml declares is used, what is used is declared, and what is installed is pinned."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ import ast
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from importlib import metadata
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.markers import default_environment
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 import hcarec
 from conftest import REPOSITORY
@@ -201,6 +206,70 @@ def test_the_command_and_the_public_names_load_no_extra_at_once(extra: str) -> N
 def test_loading_is_followed_through_our_modules() -> None:
     assert "starlette" in {name.partition(".")[0] for name in loaded({"hcarec.serve.server"})}
     assert "torch.nn.functional.logsigmoid" in loaded({"hcarec.ops.reference"})
+
+
+# -- what is installed is pinned ---------------------------------------------------------------------------------------
+
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+SYSTEMS = {"Linux": ("linux", "posix"), "Darwin": ("darwin", "posix"), "Windows": ("win32", "nt")}
+
+
+def pins() -> dict[str, str]:
+    """Return the pinned version of each package."""
+    lines = [line.partition("==") for line in (REPOSITORY / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
+    return {canonicalize_name(name): version for name, _, version in lines}
+
+
+def needs(package: str, extras: Iterable[str]) -> list[Requirement]:
+    """Return what a package says that it needs; nothing where it is not installed, as what only another Python or system needs."""
+    if package == "hcarec":
+        written = project()
+        return [Requirement(text) for group in (written["dependencies"], *(written["optional-dependencies"][extra] for extra in extras)) for text in group]
+    try:
+        return [Requirement(text) for text in metadata.requires(package) or ()]
+    except metadata.PackageNotFoundError:
+        return []
+
+
+def installed_for(python: str, system: str) -> set[str]:
+    """Return all packages that `make setup` installs or builds with, followed through what each needs there."""
+    platform, os_name = SYSTEMS[system]
+    place = {"python_version": python, "python_full_version": f"{python}.0", "platform_system": system, "sys_platform": platform, "os_name": os_name}
+    builds = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["build-system"]["requires"]
+    waiting = [("hcarec", frozenset({"dev"})), *((Requirement(text).name, frozenset[str]()) for text in builds)]
+    seen = set(waiting)
+    while waiting:
+        package, extras = waiting.pop()
+        for need in needs(package, extras):
+            if need.marker is None or any(need.marker.evaluate(default_environment() | place | {"extra": extra}) for extra in ("", *extras)):
+                entry = need.name, frozenset(need.extras)
+                waiting += [entry] if entry not in seen else []
+                seen.add(entry)
+    return {canonicalize_name(package) for package, _ in seen} - {"hcarec"}
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("python", PYTHONS)
+def test_whatever_is_installed_is_pinned(python: str, system: str) -> None:
+    packages = installed_for(python, system)
+    assert {"numpy", "torch", "redis", "pytest", "hatchling"} <= packages
+    assert packages - set(pins()) == set(), f"add these to constraints.txt, for Python {python} on {system}"
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_pinned_versions_allow_every_python(python: str) -> None:
+    for package in installed_for(python, "Linux"):
+        try:
+            found = metadata.distribution(package)
+        except metadata.PackageNotFoundError:
+            continue
+        assert Version(f"{python}.0") in SpecifierSet(found.metadata["Requires-Python"] or ""), f"{package} {found.version}"
+
+
+def test_older_pythons_need_what_newer_ones_do_not() -> None:
+    older, newer = installed_for("3.11", "Linux"), installed_for("3.14", "Linux")
+    assert {"async-timeout", "backports-zstd"} <= older - newer
+    assert "colorama" in installed_for("3.12", "Windows") - installed_for("3.12", "Linux")
 
 
 def test_the_doctor_looks_for_every_extra() -> None:

@@ -7,6 +7,7 @@ import re
 import signal
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -94,6 +95,24 @@ def test_a_writer_that_is_stopped_is_noticed_and_replaced(tmp_path: Path, starte
             assert metric(client, "hcarec_store_down") == 0
             counts["times stopped"] += 1
         counts["events acknowledged"] = acknowledged
+
+
+def test_a_swap_that_was_refused_is_not_carried_out_later(tmp_path: Path, starter: Starter) -> None:
+    saved(tmp_path, "other")
+    with started(starter, tmp_path, "--set", "store_timeout_s=2", "--set", "take_wait_s=3") as (process, client), ThreadPoolExecutor() as threads:
+        before = client.get("/v1/status").json()["model"]
+        writer = stop_writer(process)
+        waiting = threads.submit(client.post, "/v1/events", json={"user": "a", "item": "i01"})  # has the store when the swap comes
+        said = client.post("/admin/model", json={"name": "other", "allow_mismatch": True})
+        assert said.status_code == 503, said.text
+        os.kill(writer, signal.SIGCONT)
+        assert waiting.result().status_code in (200, 503)
+        until(client, "/readyz", 200)
+        assert client.post("/v1/events", json={"user": "a", "item": "i02"}).status_code == 200
+        assert client.get("/v1/users/a").status_code == 200  # by the thread that would have swapped
+        assert client.get("/v1/status").json()["model"] == before
+        assert client.post("/admin/model", json={"name": "other", "allow_mismatch": True}).status_code == 200
+        assert client.get("/v1/status").json()["model"] != before
 
 
 def test_a_writer_that_goes_on_in_time_is_kept(tmp_path: Path, starter: Starter) -> None:

@@ -22,6 +22,7 @@ from hcarec.serve.options import ServiceOptions
 from hcarec.serve.policy import EARLIEST, SECOND, Stamped, plan, stamp
 from hcarec.serve.seeding import histories, microseconds, seed
 from hcarec.serve.serving import Serving
+from hcarec.serve.stores.interface import Event
 from hcarec.serve.stores.sqlite import SqliteStore
 from hcarec.serve.upkeep import Upkeep
 from live_models import data, models, quick_folder
@@ -244,4 +245,28 @@ def test_a_current_state_outlives_retention_and_a_restart() -> None:
         assert isinstance(known, Known)
         right = serving("hca-gru").advance([None], [serving("hca-gru").known(items)])[0]
         assert known.person.row == right  # it has seen all six, of which two are kept
+        store.close()
+
+
+def test_retention_of_long_logs_is_done_a_few_users_at_a_time() -> None:
+    with quick_folder() as folder:
+        store = SqliteStore(folder / "s.db")
+        store.seed("print", [(f"u{n:02}", [Event(NOW + k, ITEMS[k % 30]) for k in range(1500)]) for n in range(12)])
+        live = Live(store, serving("hca-gru"), ServiceOptions(retain_last=10))
+        upkeep = Upkeep(live)
+        changes, most, steps, read = store._db.total_changes, 0, 0, []
+        history = store.history
+        store.history = lambda user, *more: read.append(user) or history(user, *more)  # type: ignore[method-assign, func-returns-value]
+        while upkeep.step(0):
+            most, changes = max(most, store._db.total_changes - changes), store._db.total_changes
+            assert len(read) <= 3
+            read.clear()
+            steps += 1
+        assert most < 2 * 4096 and steps > 4
+        store.history = history  # type: ignore[method-assign]
+        assert store.figures().events == 12 * 10 and store.without_state(serving("hca-gru").key).users == []
+        right = serving("hca-gru").advance([None], [serving("hca-gru").known([ITEMS[k % 30] for k in range(1500)])])[0]
+        for n in range(12):  # the states have seen what is gone
+            known = live.look_up([Lookup(f"u{n:02}")])[0]
+            assert isinstance(known, Known) and known.person.row == right
         store.close()

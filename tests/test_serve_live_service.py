@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from hcarec.explanation import explain
 from hcarec.recommendation import recommend
 from hcarec.serve.service import Ask, NewEvent, Overloaded, Service
 from hcarec.serve.stores.errors import StoreError
+from hcarec.serve.stores.interface import Progress
 from hcarec.serve.stores.sqlite import SqliteStore
 from hcarec.serve.workers import StoreThread
 from live_models import data, models, quick_folder, run, running, saved, until
@@ -131,6 +133,52 @@ def test_a_user_is_forgotten_at_once_and_without_a_trace(folder: Path, store: st
 
 
 # -- the model is swapped ----------------------------------------------------------------------------------------------
+
+
+def test_a_swap_does_not_wait_for_a_backup(folder: Path, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    swapped = threading.Event()
+    backup = SqliteStore.backup
+
+    def slow(self: SqliteStore, target: Path, progress: Progress | None = None) -> None:
+        assert progress is not None
+        end = time.monotonic() + 60
+        while not swapped.is_set() and time.monotonic() < end:
+            progress(0, 1)
+            time.sleep(0.005)
+        backup(self, target, progress)
+
+    monkeypatch.setattr(SqliteStore, "backup", slow)
+
+    async def work() -> None:
+        async with running(folder, store) as service:
+            saving = asyncio.create_task(service.backup(Path(f"{store}-copy")))
+            await asyncio.sleep(0.05)
+            await service.swap(saved(folder, "other"), allow_mismatch=True)
+            assert not saving.done()
+            swapped.set()
+            await saving
+
+    run(work())
+
+
+def test_nothing_short_waits_for_a_long_explanation(folder: Path, store: str) -> None:
+    over = threading.Event()
+
+    async def work() -> None:
+        async with running(folder, store) as service:
+            await service.take([NewEvent("u", "i01")])
+            long = asyncio.create_task(service._aside.run(over.wait))
+            await asyncio.sleep(0.05)
+            try:
+                assert await service.similar("i01", 3) and (await service.search("i0")).items
+                assert (await service.recommend(Ask("u", k=3))).items
+                await service.swap(saved(folder, "other"), allow_mismatch=True)
+                assert not long.done()
+            finally:
+                over.set()
+            await long
+
+    run(work())
 
 
 def test_a_swap_under_load_mixes_nothing(folder: Path, store: str) -> None:

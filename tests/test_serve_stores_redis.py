@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from hcarec.errors import ConfigError
+from hcarec.serve.live import Live
+from hcarec.serve.options import ServiceOptions
+from hcarec.serve.policy import Stamped
+from hcarec.serve.serving import Serving
 from hcarec.serve.stores.errors import StoreDamaged, StoreError, StoreFull, StoreUnreachable
 from hcarec.serve.stores.interface import Change, Event, Loaded, Rebuilt, Wanted
 from hcarec.serve.stores.redis import RedisStore
+from live_models import saved
 from store_servers import DURABLE, Server
 
 M = "model"
@@ -141,6 +147,61 @@ def test_forgetting_leaves_no_byte_in_memory_or_files(server: Server, store: Red
     assert not [key for key in client.scan_iter() if b"of-a" in key]
     client.close()
     assert held(b"name-of-b") and not held(b"of-a")
+
+
+def test_no_state_of_lost_data_is_stored(server: Server, store: RedisStore) -> None:
+    def write(to: RedisStore, item: str) -> int:
+        to.load([Wanted("a")], M)
+        return to.commit([Change("a", 0, [Event(1, item)], M, None)])[0] or 0
+
+    version = write(store, "before")
+    client = server.client()
+    client.flushall()
+    client.close()
+    other = RedisStore(server.url)
+    assert write(other, "after") == version  # the same number, of another log
+    assert store.put_states([Rebuilt("a", version, M, b"state of before")]) == [False]
+    assert other.load([Wanted("a")], M)[0].state is None
+    assert store.load([Wanted("a")], M)[0].version == version
+    assert store.put_states([Rebuilt("a", version, M, b"state of after")]) == [True]
+    other.close()
+
+
+def test_a_service_saves_no_state_of_lost_data(server: Server, store: RedisStore, tmp_path: Path) -> None:
+    model = saved(tmp_path, "hca-gru")
+    live = Live(store, Serving.load(model, False), ServiceOptions())
+    other = Live(RedisStore(server.url), live.serving, ServiceOptions())
+    live.take([Stamped("a", "i01", 1, None, False)])
+    assert live.unsaved
+    client = server.client()
+    client.flushall()
+    client.close()
+    other.take([Stamped("a", "i02", 1, None, False)])
+    assert [event.item for event in live.page("a", 10, None).events] == ["i02"]  # by which the store knows that it began anew
+    assert live.save() == 0 and not live.unsaved
+    assert other.store.load([Wanted("a")], live.serving.key)[0].state is None
+    other.store.close()
+
+
+def test_a_long_rewrite_is_not_waited_for(server: Server, store: RedisStore) -> None:
+    store.commit([Change("a", 0, [Event(1, "x")], M, b"s")])
+    assert store.forget("a", scrub=False) == 1
+    client = server.client()
+    client.config_set("rdb-key-save-delay", 200_000)  # microseconds a key: a rewrite takes its time
+    for n in range(10):
+        client.set(f"slow {n}", n)
+    assert store.scrub() and store.figures().traces
+    assert client.info("persistence")["aof_rewrite_in_progress"]
+    assert store.scrub() and store.figures().traces  # which looks, and does not wait
+    assert store.commit([Change("b", 0, [Event(1, "x")], M, b"s")])[0]
+    store.forget("b", scrub=False)  # while it is rewritten: that is not the last word
+    client.config_set("rdb-key-save-delay", 0)
+    while client.info("persistence")["aof_rewrite_in_progress"]:
+        time.sleep(0.02)
+    assert store.scrub() and store.figures().traces
+    store.forget("nobody")
+    assert not store.figures().traces
+    client.close()
 
 
 def test_two_prefixes_do_not_meet(server: Server, store: RedisStore) -> None:

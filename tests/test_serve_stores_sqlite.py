@@ -11,11 +11,12 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
 
+from hcarec.serve.stores import sqlite_file, sqlite_slack, sqlite_upkeep
 from hcarec.serve.stores.errors import StoreBusy, StoreDamaged, StoreError, StoreFull
 from hcarec.serve.stores.interface import Change, Event, Rebuilt, Wanted
 from hcarec.serve.stores.sqlite import SqliteStore
@@ -274,12 +275,12 @@ def files(path: Path) -> bytes:
     return subprocess.run(["cat", *names], capture_output=True, check=True).stdout
 
 
-def test_forgetting_leaves_no_byte_behind(path: Path) -> None:
-    random.seed(5)
+def crowded(path: Path, seed: int) -> SqliteStore:
+    """Make a store of 150 users whose rows have been moved about."""
+    random.seed(seed)
     store = SqliteStore(path)
-    names = list(range(150))
     for part in range(8):
-        loaded = store.load([Wanted(f"name-{n}-name") for n in names], M)
+        loaded = store.load([Wanted(f"name-{n}-name") for n in range(150)], M)
         store.commit(
             [
                 Change(
@@ -287,27 +288,157 @@ def test_forgetting_leaves_no_byte_behind(path: Path) -> None:
                     each.version,
                     [Event(random.randrange(10**9), f"item-{n}-item", f"id-{n}-{part}-{k}") for k in range(random.randrange(1, 5))],
                     M,
-                    f"state-{n}-state".encode() * random.choice([5, 60, 250]),
+                    f"state-{n}-state".encode() * random.choice([5, 60, 250, 900]),
                 )
                 for n, each in enumerate(loaded)
             ]
         )
-    gone = random.sample(names, 12)
-    assert all(f"name-{n}-name".encode() in files(path) for n in gone)
+    return store
+
+
+def traces(path: Path, users: Collection[int]) -> list[str]:
+    """Return what the files of a store still hold of users."""
+    held = files(path)
+    return [word for n in users for word in (f"name-{n}-name", f"item-{n}-item", f"id-{n}-", f"state-{n}-state") if word.encode() in held]
+
+
+def scrub_all(store: SqliteStore) -> int:
+    """Remove all that is left of forgotten users; return the number of pieces."""
+    pieces = 1
+    while store.scrub() is not None:
+        pieces += 1
+    return pieces
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_forgetting_leaves_no_byte_behind(path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite_slack, "STEP_PAGES", 16)
+    store = crowded(path, seed)
+    gone = random.sample(range(150), 110)
+    assert len(traces(path, gone)) == 4 * len(gone)
     for n in gone:
         store.forget(f"name-{n}-name", scrub=False)
         assert not path.with_name(path.name + "-wal").stat().st_size
-    store.scrub()
-    assert not store.figures().traces
-    left = files(path)
-    for n in gone:
-        for trace in (f"name-{n}-name", f"item-{n}-item", f"id-{n}-", f"state-{n}-state"):
-            assert trace.encode() not in left
-    store.check()
+    assert store.figures().traces
+    pieces = scrub_all(store)
+    assert pieces > path.stat().st_size // 4096 // 16 and not store.figures().traces
+    assert not traces(path, gone)
+    # What SQLite held in memory must not bring anything back.
+    for n in set(range(150)) - set(gone):
+        version = store.load([Wanted(f"name-{n}-name")], M)[0].version
+        store.commit([Change(f"name-{n}-name", version, [Event(random.randrange(10**9), "x")], M, bytes(random.choice([50, 500, 2000])))])
+    assert not traces(path, gone)
+    assert store.check().users == 40
     store.close()
-    assert not any(f"-{n}-".encode() in files(path) for n in gone)
+    assert not traces(path, gone)
     with contextlib.closing(SqliteStore(path)) as again:
-        assert again.check().users == 150 - len(gone)
+        assert again.check().users == 40
+
+
+def test_where_pages_are_not_known_by_their_first_byte_the_file_is_written_anew(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite_file, "MOST_PAGES", 10)
+    store = crowded(path, 3)
+    for n in range(110):
+        store.forget(f"name-{n}-name", scrub=False)
+    assert scrub_all(store) == 1 and not store.figures().traces and not traces(path, range(110))
+    assert store.check().users == 40
+    store.close()
+
+
+def test_a_gap_is_told_from_cells(path: Path) -> None:
+    crowded(path, 1).close()
+    content = path.read_bytes()
+    kinds: Counter[int] = Counter()
+    for at in range(0, len(content), 4096):
+        page = content[at : at + 4096]
+        unused = sqlite_slack.gap(page, at == 0)
+        kinds[page[100 if at == 0 else 0]] += 1
+        if unused is not None:
+            path.write_bytes(content := content[: at + unused.begin] + b"\xff" * (unused.end - unused.begin) + content[at + unused.end :])
+    assert {0, 2, 5, 10, 13} <= set(kinds)  # overflow pages, interior pages and leaves of both kinds
+    with contextlib.closing(SqliteStore(path)) as store:  # which verifies the structure
+        assert store.check().users == 150
+
+
+def test_a_page_that_contradicts_itself_is_said(path: Path) -> None:
+    crowded(path, 2).close()
+    content = bytearray(path.read_bytes())
+    leaf = next(at for at in range(4096, len(content), 4096) if content[at] == 10)
+    content[leaf + 5 : leaf + 7] = (4000).to_bytes(2, "big")  # the place where cells begin
+    path.write_bytes(content)
+    with contextlib.closing(SqliteStore(path, verify=False)) as store, pytest.raises(StoreDamaged):
+        store.forget("name-3-name")
+
+
+def long_user(path: Path, events: int) -> SqliteStore:
+    store = SqliteStore(path)
+    store.seed("print", [("long", [Event(n, f"item-{n}", f"id-{n}") for n in range(events)]), ("other", [Event(1, "x")])])
+    return store
+
+
+def test_a_long_log_is_forgotten_in_pieces_and_others_go_on_between_them(path: Path) -> None:
+    store = long_user(path, 5000)
+    statements: list[str] = []
+    store._db.set_trace_callback(statements.append)
+    changes, most = store._db.total_changes, 0
+    assert store.forget("long", scrub=False) == 5000
+    assert store.history("long") == (0, []) and store.users().users == ["other"] and store.figures()[:2] == (1, 1)
+    while True:
+        most, changes = max(most, store._db.total_changes - changes), store._db.total_changes
+        assert store.check().events == store.figures().events  # also by what the rows say
+        version = store.load([Wanted("other")], M)[0].version
+        assert store.commit([Change("other", version, [Event(version, "y")], M, None)]) != [None]
+        changes = store._db.total_changes
+        if store.scrub() is None:
+            break
+    assert most < 2 * sqlite_upkeep.FORGET_EVENTS and not store.figures().traces
+    assert not any(statement.startswith("VACUUM") for statement in statements)
+    assert b"item-1234" not in files(path) and b"id-1234" not in files(path)
+    # The name is free for somebody new, of whom nothing goes.
+    assert store.commit([Change("long", 0, [Event(1, "z")], M, None)])[0] and len(store.history("long").events) == 1
+    store.close()
+
+
+def test_forgetting_goes_on_after_a_kill(path: Path, tmp_path: Path) -> None:
+    store = long_user(path, 5000)
+    store.forget("long", scrub=False)
+    store.scrub()
+    copy = tmp_path / "copy.db"
+    for ending in ("", "-wal", "-mark"):  # by another process: closing a file here would drop the locks
+        subprocess.run(["cp", f"{path}{ending}", f"{copy}{ending}"], check=True)
+    store.close()
+    with contextlib.closing(SqliteStore(copy)) as again:
+        assert again.figures()[:2] == (1, 1) and again.figures().traces and b"item-4999" in files(copy)
+        again.check()
+        again.backup(tmp_path / "backup.db")
+        scrub_all(again)
+        assert b"item-4999" not in files(copy) and again.check().events == 1
+        again.restore(tmp_path / "backup.db")  # which was made in between, and brings it back
+        assert again.figures().traces and b"item-4999" in files(copy)
+        scrub_all(again)
+        assert b"item-4999" not in files(copy) and again.check().events == 1
+
+
+def test_a_store_of_the_first_version_is_brought_up_to_date(path: Path, tmp_path: Path) -> None:
+    def older(made: Path) -> None:
+        with contextlib.closing(sqlite3.connect(made)) as db:
+            db.execute("DROP TABLE forgotten")
+            db.execute("PRAGMA user_version = 1")
+            db.commit()
+
+    store = filled(path)
+    told = answers(store)
+    store.backup(tmp_path / "older.db")
+    store.close()
+    older(path)
+    older(tmp_path / "older.db")
+    with contextlib.closing(SqliteStore(path)) as store:
+        assert answers(store) == told
+        assert store.forget("user 1") == 3 and store.check().users == 300
+        store.restore(tmp_path / "older.db")
+        assert answers(store) == told and store.forget("user 1") == 3
+    with contextlib.closing(SqliteStore(path)) as store:
+        assert store.check().users == 300
 
 
 def test_new_stores_and_backups_are_readable_by_their_owner_alone(path: Path, tmp_path: Path) -> None:

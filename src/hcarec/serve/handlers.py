@@ -32,6 +32,9 @@ from hcarec.serve.status import Recent
 from hcarec.serve.stores.errors import StoreError, StoreUnreachable
 from hcarec.serve.stores.interface import PAGE_EVENTS
 
+WRITTEN_EVENTS, REST_S = 64, 0.001
+"""Events of a history that are put into words at once, and the rest that follows where it is long, so that it takes a small part of the loop's time."""
+
 
 @dataclass
 class Site:
@@ -178,10 +181,10 @@ async def history(site: Site, call: Call, body: bytes) -> answers.UserHistory:
     if not found.events:
         raise Refusal(404, "not_found", "there are no events of this user")
     kept: list[answers.KeptEvent] = []
-    for first in range(0, len(found.events), PAGE_EVENTS):
-        page = found.events[first : first + PAGE_EVENTS]
+    for first in range(0, len(found.events), WRITTEN_EVENTS):
+        page = found.events[first : first + WRITTEN_EVENTS]
         kept += [answers.KeptEvent(site.service.outside(one.item), _when(one.time), msgspec.UNSET if one.event_id is None else one.event_id) for one in page]
-        await asyncio.sleep(0)  # others are answered between two pages
+        await asyncio.sleep(REST_S if first >= PAGE_EVENTS else 0)  # others are answered in between
     return answers.UserHistory(user, kept)
 
 

@@ -20,7 +20,7 @@ from hcarec.serve.people import NOBODY, People, Person
 from hcarec.serve.policy import Plan, Stamped, by_user, plan
 from hcarec.serve.serving import Serving
 from hcarec.serve.stores.errors import StoreDamaged, StoreError, StoreUnreachable, failure
-from hcarec.serve.stores.interface import PAGE_EVENTS, Change, Figures, History, Loaded, Progress, Rebuilt, Store, Wanted
+from hcarec.serve.stores.interface import PAGE_EVENTS, TRIM_FROM, Change, Figures, History, Loaded, Progress, Rebuilt, Store, Wanted
 from hcarec.serve.taking import Group, Moved
 
 ROUNDS = 20
@@ -87,7 +87,7 @@ class Live:
     def _store_epoch(self) -> object:
         return getattr(self.store, "epoch", None)
 
-    def _began_anew(self) -> bool:
+    def began_anew(self) -> bool:
         """Say whether the store lost data since it was last looked at; then nothing in memory is worth anything."""
         if (epoch := self._store_epoch()) == self._epoch:
             return False
@@ -199,13 +199,15 @@ class Live:
         return self._shortened(moved)
 
     def _after(self, person: Person, version: int, last_time: int | None, step: Sequence[int], replay: bool) -> Person:
-        """Return a user after some more events; a state that must be replayed is left to who needs it."""
+        """Return a user after some more events; a state that must be replayed is left to who needs it, and so is a log that the store no longer keeps whole."""
         row = person.row
         if row is None and person.version == 0 and self.serving.stateful:
             row = self.serving.blank
-        if replay or (row is None and (person.log is None or self.serving.stateful)):
+        tail = person.tail + array("i", step).tobytes()
+        log = person.log if person.log_events + len(tail) // array("i").itemsize < self.options.history_limit + TRIM_FROM else None
+        if replay or (row is None and (log is None or self.serving.stateful)):
             return Person(version, last_time, None, None)
-        return Person(version, last_time, row, person.log, person.tail + array("i", step).tobytes())
+        return Person(version, last_time, row, log, tail, person.log_events)
 
     def _shortened(self, people: dict[str, Person]) -> dict[str, Person]:
         """Return users with no more items to take in than there may be."""
@@ -265,7 +267,7 @@ class Live:
             found = {user: (person, ()) for user, person in held.items() if person is not None and person.serves(self.serving.stateful, False)}
         asked = [Wanted(user, ids) for user, ids in wanted.items() if user not in found]
         rows = self.store.load(asked, self.serving.key) if asked else []
-        if self._began_anew():
+        if self.began_anew():
             held = dict.fromkeys(wanted)
         for (user, _), loaded in zip(asked, rows, strict=True):
             found[user] = self._current(user, held[user], loaded), loaded.duplicates
@@ -285,7 +287,7 @@ class Live:
     def _read(self, user: str, person: Person) -> Person | None:
         """Add the log to what is known of a user; None where it is long."""
         history = self.store.history(user, min(PAGE_EVENTS + 1, self.options.history_limit))
-        if self._began_anew():
+        if self.began_anew():
             raise StoreUnreachable("the store began anew: what was known of it is read again; try again")
         if history.version == 0:
             return NOBODY
@@ -293,10 +295,11 @@ class Live:
             return None
         log = self.serving.known([event.item for event in history.events])
         if history.version == person.version and person.row is not None:
-            return person._replace(log=log[: len(log) - len(person.latest)])
+            return person._replace(log=log[: len(log) - len(person.latest)], log_events=len(log) - len(person.latest))
         if history.version == person.version:
-            return Person(person.version, person.last_time, None, log)
-        return Person(history.version, max((event.time for event in history.events), default=None), None, log)  # another server was here
+            return Person(person.version, person.last_time, None, log, log_events=len(log))
+        last_time = max((event.time for event in history.events), default=None)
+        return Person(history.version, last_time, None, log, log_events=len(log))  # another server was here
 
     def replay(self, people: Mapping[str, Person]) -> dict[str, Person]:
         """Return users, whose logs are at hand, with the states after them."""
@@ -318,7 +321,7 @@ class Live:
             return None
         serving = self.serving
         if serving.stateful and person.row is not None:  # it has seen what is no longer kept as well
-            person = person._replace(log=read.log)
+            person = person._replace(log=read.log, log_events=read.log_events)
         else:
             person = read._replace(last_time=person.last_time)
             self.replays += serving.stateful
@@ -328,10 +331,13 @@ class Live:
 
     def save(self, most: int = SAVED_AT_ONCE) -> int:
         """Bring some unsaved states into the store; return how many."""
+        self.began_anew()  # what was unsaved then is of a store that is no more
         some = self._settled(dict(itertools.islice(self.unsaved.items(), most)))
         if some:
             rows = self.serving.to_store([person.row for person in some.values() if person.row is not None])
             self.store.put_states([Rebuilt(user, person.version, self.serving.key, row) for (user, person), row in zip(some.items(), rows, strict=True)])
+            if self.began_anew():
+                return 0
             for user, person in some.items():
                 del self.unsaved[user]
                 self.people.settle(user, person)

@@ -11,6 +11,7 @@ import numpy as np
 
 from hcarec.serve.aside import Aside
 from hcarec.serve.live import Known, Live
+from hcarec.serve.messages import Overloaded
 from hcarec.serve.people import People, Person
 from hcarec.serve.serving import Serving
 from hcarec.serve.stores.errors import StoreUnreachable
@@ -39,26 +40,39 @@ def replayed(serving: Serving, version: int, events: list[Event]) -> Person:
     log = serving.known([event.item for event in events])
     last_time = max((event.time for event in events), default=None)
     if not serving.stateful:
-        return Person(version, last_time, None, log)
-    return Person(version, last_time, serving.advance([None], [log])[0], np.unique(log))
+        return Person(version, last_time, None, log, log_events=len(log))
+    return Person(version, last_time, serving.advance([None], [log])[0], np.unique(log), log_events=len(log))
+
+
+class Waits(NamedTuple):
+    """Seconds that callers wait at most: for the state of a user, and for a history to be read, others before it included."""
+
+    state_s: float
+    read_s: float
 
 
 class LongHistories:
     """Reads long logs, one at a time, and makes their users known: each once, however many ask for it."""
 
-    def __init__(self, page: Page, on_store: OnStore, executor: Aside, limit: int, wait_s: float) -> None:
-        self._page, self._on_store, self._executor, self._limit, self._wait_s = page, on_store, executor, limit, wait_s
+    def __init__(self, page: Page, on_store: OnStore, executor: Aside, limit: int, waits: Waits) -> None:
+        self._page, self._on_store, self._executor, self._limit, self._waits = page, on_store, executor, limit, waits
         self._turn = asyncio.Lock()
         self._finding: dict[str, asyncio.Task[Known]] = {}
 
     async def read(self, user: str, limit: int | None = None) -> Pages:
-        """Read the last events of a user, all that are kept or at most so many; only a log of one page does not wait for others."""
+        """Read the last events of a user, all that are kept or at most so many; only a log of one page does not wait for others.
+
+        Fails with `Overloaded` where that takes too long.
+        """
         limit = self._limit if limit is None else min(limit, self._limit)
         found = await self._page(user, min(limit, PAGE_EVENTS), None)
         if len(found.events) < PAGE_EVENTS or limit == PAGE_EVENTS:
             return Pages(found, True)
-        async with self._turn:
-            return await self._read_rest(user, found, limit - PAGE_EVENTS)
+        try:
+            async with asyncio.timeout(self._waits.read_s), self._turn:
+                return await self._read_rest(user, found, limit - PAGE_EVENTS)
+        except TimeoutError:
+            raise Overloaded("too many long histories are being read: try again shortly", self._waits.read_s) from None
 
     async def _read_rest(self, user: str, found: History, left: int) -> Pages:
         pages, steady, last = [found.events], True, found
@@ -80,7 +94,7 @@ class LongHistories:
             task = self._finding[user] = asyncio.create_task(self._find(user, people))
             task.add_done_callback(lambda done: self._over(user, done))
         try:
-            return await asyncio.wait_for(asyncio.shield(task), self._wait_s)
+            return await asyncio.wait_for(asyncio.shield(task), self._waits.state_s)
         except TimeoutError:
             raise StoreUnreachable("the history of this user is long, and still being read") from None
 

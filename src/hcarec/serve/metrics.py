@@ -41,7 +41,7 @@ MEANING = {
     "store_wait_seconds": "Seconds for which an answer of the store has been awaited, as of now",
     "taken": "Events taken in, by what was done with them",
     "title": "What the model being served is called",
-    "traces": "1 while files of the store may still hold bytes of users who were forgotten; they are overwritten when it is quiet",
+    "traces": "1 while files of the store may still hold bytes of users who were forgotten; they are overwritten piece by piece",
     "unsaved_states": "States in memory that are not in the store yet; a stop writes them, after a kill they are made anew from the log",
     "users": "Users in the store",
     "users_in_memory": "Users whose states are held in memory",

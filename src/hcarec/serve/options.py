@@ -50,7 +50,7 @@ class ServiceOptions:
     state_wait_s: float = 0.25
     """Longest wait of an ask for the state of its user; after that the answer rests on less."""
     take_wait_s: float = 5.0
-    """Longest wait of an event to become durable."""
+    """Longest wait of an event to become durable, and of a history to be read."""
     retry_s: float = 0.5
     """How often a store that is cut off is tried again."""
     cached_users: int = 50_000

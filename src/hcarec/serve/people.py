@@ -19,7 +19,8 @@ class Person(NamedTuple):
 
     `tail` are its last items (the bytes of 32-bit numbers, which take a tenth of the room of Python's), which `row` and `log` have yet to take in:
     `row` is the state after all others, None where no state is at hand or the model has none; `log` the others themselves, oldest first, as far as
-    the model knows them, None where they are not at hand. Version 0 stands for a user without a log.
+    the model knows them, None where they are not at hand. `log_events` is how many of them `log` stands for: where only what was seen matters,
+    it holds each item once. Version 0 stands for a user without a log.
     """
 
     version: int
@@ -27,6 +28,7 @@ class Person(NamedTuple):
     row: bytes | None
     log: np.ndarray | None
     tail: bytes = b""
+    log_events: int = 0
 
     def serves(self, stateful: bool, with_log: bool) -> bool:
         """Say whether this is enough to recommend by a model with states or without, which needs the log itself."""
@@ -47,7 +49,7 @@ class Person(NamedTuple):
 
     def settled(self, row: bytes | None) -> Person:
         """Return the same with nothing left to take in; `row` is the state then."""
-        return Person(self.version, self.last_time, row, self.items)
+        return Person(self.version, self.last_time, row, self.items, log_events=self.log_events + len(self.latest))
 
 
 NOBODY = Person(0, None, None, NOTHING)

@@ -28,7 +28,7 @@ from hcarec.serve.directory import Listed, find_users
 from hcarec.serve.figures import figures
 from hcarec.serve.lane import Take, settle
 from hcarec.serve.live import Known, Live, LongHistory, Lookup
-from hcarec.serve.long_history import LongHistories
+from hcarec.serve.long_history import LongHistories, Waits
 from hcarec.serve.messages import Answer, Ask, Basis, ModelCard, ModelInfo, NewEvent, Overloaded, Status, Taken
 from hcarec.serve.options import ServiceOptions
 from hcarec.serve.people import NOBODY
@@ -40,7 +40,7 @@ from hcarec.serve.stores import open_store
 from hcarec.serve.stores.errors import StoreError, StoreUnreachable
 from hcarec.serve.stores.interface import Figures, History, Store
 from hcarec.serve.stores.records import encode
-from hcarec.serve.workers import Call, Find, Kind, Rank, RankThread, StoreThread
+from hcarec.serve.workers import Call, Claim, Find, Kind, Rank, RankThread, StoreThread
 
 __all__ = ["Answer", "Ask", "Basis", "History", "ModelInfo", "NewEvent", "Overloaded", "Service", "ServiceOptions", "Status", "Taken"]
 
@@ -59,7 +59,8 @@ class Service:
     def __init__(self, live: Live, store: StoreThread, ranker: RankThread, options: ServiceOptions, beside: Beside) -> None:
         self._live, self._store, self._ranker, self._options, self._beside = live, store, ranker, options, beside
         self._aside, self._searching, self._loading = Aside("explain"), Aside("search"), Aside("load")
-        self._long = LongHistories(self._page, lambda work: self._call("reads", work), self._aside, options.history_limit, options.state_wait_s)
+        waits = Waits(options.state_wait_s, options.take_wait_s)
+        self._long = LongHistories(self._page, lambda work: self._call("reads", work), self._aside, options.history_limit, waits)
         self._warm: Serving | None = None
         self.fit: Overlap | None = None
         """How many of the data's items, or of those of the model before, the model being served knows."""
@@ -263,7 +264,15 @@ class Service:
     async def forget(self, user: str) -> int:
         """Remove a user wholly and durably; return how many events went."""
         encode("user", user)
-        return await self._call("long", lambda live: live.forget(user))
+
+        def remove(live: Live) -> int:
+            removed = live.forget(user)
+            upkeep = self._store.upkeep
+            if removed and upkeep is not None:
+                upkeep.figures = upkeep.figures._replace(traces=True)  # so that it begins to remove what is left
+            return removed
+
+        return await self._call("long", remove)
 
     # -- the model and the store ---------------------------------------------------------------------------------
 
@@ -284,7 +293,7 @@ class Service:
                     assert self._store.upkeep is not None
                     self._store.upkeep.renew()
 
-                await self._call("long", switch)
+                await self._call("switches", switch)
                 self.fit = fit
                 return serving.info
 
@@ -380,15 +389,18 @@ class Service:
     async def _call(self, kind: Kind, work: Callable[[Live], T]) -> T:
         with self._work:
             self._refuse_if_down()
-            answer = self._future()
-            self._store.inbox.put(Call(work, answer, kind))
-            if kind != "long":
-                return await self._taking.add(answer)
-            while not (await asyncio.wait([answer], timeout=LOOK_EVERY_S))[0]:  # it may take long, but not because the store hangs
-                if self._store.silent:
-                    raise StoreUnreachable(NO_ANSWER)
-            found: T = answer.result()
-            return found
+            answer, claim = self._future(), Claim()
+            self._store.inbox.put(Call(work, answer, kind, claim))
+            try:
+                if kind in ("reads", "changes"):
+                    return await self._taking.add(answer)
+                while not (await asyncio.wait([answer], timeout=LOOK_EVERY_S))[0]:  # it may take long, but not because the store hangs
+                    if self._store.silent and (claim.cancel() or kind != "switches"):
+                        raise StoreUnreachable(NO_ANSWER)
+                found: T = answer.result()
+                return found
+            finally:  # what has not begun when its caller has been answered is not carried out later
+                claim.cancel()
 
     def _refuse_if_down(self) -> None:
         if self._store.unreachable:

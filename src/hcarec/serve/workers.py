@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from typing import Any, Literal, NamedTuple
 
 from hcarec.serve.inbox import Inbox
@@ -36,15 +37,21 @@ class Find(NamedTuple):
     deadline: float
 
 
-Kind = Literal["reads", "changes", "long"]
+Kind = Literal["reads", "changes", "switches", "long"]
+Claim = Future[None]
+"""Who has a job: the thread, which begins it, or its caller, who gives up on it by `cancel`; never both."""
 
 
 class Call(NamedTuple):
-    """Anything else to be done with the live core: it only `reads`, it `changes` something, or it is `long`, and does not interrupt a backup."""
+    """Anything else to be done with the live core.
+
+    It only `reads`, it `changes` something, it `switches` to another model without the store, or it is `long`, and does not interrupt a backup.
+    """
 
     work: Callable[[Live], Any]
     answer: asyncio.Future[Any]
     kind: Kind
+    claim: Claim
 
 
 class Rank(NamedTuple):
@@ -235,7 +242,7 @@ class StoreThread(threading.Thread):
             if isinstance(job, Call):
                 if brief and job.kind == "long":
                     self._put_off.append(job)
-                else:
+                elif job.claim.set_running_or_notify_cancel():
                     self._answer([job], lambda live, job=job: [job.work(live)])  # type: ignore[misc]
 
     def _answer(self, jobs: Sequence[Job], work: Callable[[Live], list[Any]]) -> None:

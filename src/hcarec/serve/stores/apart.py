@@ -212,9 +212,10 @@ class ApartStore:
         """Remove a user wholly and durably; return how many events went."""
         return int(self._call("forget", user, scrub))
 
-    def scrub(self) -> None:
-        """Rewrite the file so that no trace of forgotten users is left in it."""
-        self._call("scrub")
+    def scrub(self) -> float | None:
+        """Remove a piece of what is left of forgotten users; return the seconds to wait for the next one, None when nothing is left."""
+        seconds: float | None = self._call("scrub")
+        return seconds
 
     def seed(self, fingerprint: str, histories: Iterable[tuple[str, Sequence[Event]]], again: bool = False) -> int:
         """Import the histories of a data set, once; return how many events were added."""

@@ -32,6 +32,10 @@ from typing import NamedTuple, Protocol
 
 PAGE_EVENTS = 512
 """Events that are read in one short step."""
+TRIM_FROM, TRIM_MOST = 256, 1024
+"""Events of a user beyond `history_limit` from which on some go, and how many go at once at most."""
+RETAIN_MOST = 4096
+"""Events that go in one page of `retain`, about."""
 Progress = Callable[[int, int], None]
 """Called with (done, total) between two short steps of a long call."""
 
@@ -152,7 +156,10 @@ class Store(Protocol):
         """
 
     def put_states(self, rebuilt: Sequence[Rebuilt]) -> list[bool]:
-        """Store states for logs that are still at the given version; say for which that was so."""
+        """Store states for logs that are still at the given version; say for which that was so.
+
+        Where the store has begun anew since it was last read, versions say nothing, and none is stored.
+        """
 
     def settle(self) -> None:
         """Do a little of the work that commits put off; to be called when nothing is waiting, so that it delays nobody."""
@@ -181,14 +188,16 @@ class Store(Protocol):
     def forget(self, user: str, scrub: bool = True) -> int:
         """Remove a user wholly and durably; return how many events went.
 
-        Rows, index entries and the journal are overwritten or cut at once. Slack space inside the files may keep
-        bytes that were moved there earlier; `scrub` rewrites the files and removes those too, in time proportional to
-        the size of the store. With `scrub=False` that is left to a later call of `scrub()`, in a quiet hour, and
-        `figures().traces` is true until then. Blocks that the file system has freed and older backups are beyond reach.
+        Afterwards nothing of the user is there for anybody, also after a crash, and rows and journal are overwritten or cut at once, but
+        for what takes longer: the events of a long log, and bytes that were moved into unused space of the files earlier. `scrub` removes those, here,
+        or with `scrub=False` by later calls; `figures().traces` is true until then. Blocks that the file system has freed and older backups are beyond reach.
         """
 
-    def scrub(self) -> None:
-        """Rewrite the files so that no trace of forgotten users is left in them."""
+    def scrub(self) -> float | None:
+        """Remove a piece of what is left of forgotten users, in a bounded time.
+
+        Return the seconds to wait before the next piece, None when nothing is left. A round that was interrupted begins anew.
+        """
 
     def seed(self, fingerprint: str, histories: Iterable[tuple[str, Sequence[Event]]], again: bool = False) -> int:
         """Import the histories of a data set, once; return how many events were added.
@@ -204,6 +213,7 @@ class Store(Protocol):
     def retain(self, last: int | None = None, since: int | None = None, after: str | None = None, limit: int = 1000) -> Retained:
         """Let go of events beyond the `last` ones of a user and those before the time `since`, for a page of users.
 
+        After the user with whom `RETAIN_MOST` events have gone the page ends.
         Versions and states stay: a current state has seen the events that go and remains exact. Lost is what needs
         them: a state rebuilt later (for a new model, or after a late event) replays only what is kept and so differs;
         hide-seen and `history` do not know them; and the id of a removed event is no longer recognised as a duplicate.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
+import time
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -45,6 +47,7 @@ class RedisStore:
         self._read_with_epoch([])
         self._history_limit = history_limit
         self._damaged_states = 0
+        self._scrubbing = redis_upkeep.Scrubbing(self._at)
 
     @property
     def durability(self) -> str:
@@ -126,8 +129,10 @@ class RedisStore:
     def put_states(self, rebuilt: Sequence[Rebuilt]) -> list[bool]:
         """Store states for logs that are still at the given version; say for which that was so."""
         encoded = [(encode("user", user), version, encode("model", model), state) for user, version, model, state in rebuilt]
-        packed = self._at.read([("GET", self._at.key("user:", name)) for name, _, _, _ in encoded])
-        stored = [False] * len(encoded)
+        epoch, stored = self.epoch, [False] * len(encoded)
+        packed = self._read_with_epoch([("GET", self._at.key("user:", name)) for name, _, _, _ in encoded])
+        if self.epoch != epoch:
+            return stored
         keys, arguments, sent = [self._at.key("models")], [], []
         for place, (name, version, model, state) in enumerate(encoded):
             record = unpack_record(packed[place], name)
@@ -215,17 +220,16 @@ class RedisStore:
     def forget(self, user: str, scrub: bool = True) -> int:
         """Remove a user wholly and durably; return how many events went."""
         name, key = encode("user", user), self._at.key
-        keys = [key("events"), key("users"), key("models"), key("user:", name), key("log:", name), key("ids:", name)]
+        keys = [key("events"), key("users"), key("models"), key("user:", name), key("log:", name), key("ids:", name), key("traces")]
         self._at.refuse_if_not_durable()
-        self._at.write([("SET", key("traces"), 1)])
-        removed = int(self._at.script(FORGET, keys, [name, key("states:")]))
-        if scrub:
-            self.scrub()
+        removed = int(self._at.script(FORGET, keys, [name, key("states:"), secrets.token_hex(8)]))
+        while scrub and (seconds := self.scrub()) is not None:
+            time.sleep(seconds)
         return removed
 
-    def scrub(self) -> None:
-        """Let the server rewrite its files, and wait for it."""
-        redis_upkeep.scrub(self._at)
+    def scrub(self) -> float | None:
+        """Let the server rewrite its files; return the seconds after which to look whether it has, None when nothing is left."""
+        return self._scrubbing.step()
 
     def seed(self, fingerprint: str, histories: Iterable[tuple[str, Sequence[Event]]], again: bool = False) -> int:
         """Import the histories of a data set, once; return how many events were added."""

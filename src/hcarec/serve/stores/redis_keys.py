@@ -116,14 +116,21 @@ redis.call('DECRBY', KEYS[1], 1)
 return 1
 """
 
-# KEYS: events, users, models, user, log, ids. ARGV: name, the beginning of the keys of states.
+# KEYS: events, users, models, user, log, ids, traces. ARGV: name, the beginning of the keys of states, a new value of traces.
 FORGET = """
+if redis.call('EXISTS', KEYS[4]) == 1 then redis.call('SET', KEYS[7], ARGV[3]) end
 local gone = redis.call('ZCARD', KEYS[5])
-redis.call('DEL', KEYS[4], KEYS[5], KEYS[6])
+redis.call('UNLINK', KEYS[4], KEYS[5], KEYS[6])
 redis.call('ZREM', KEYS[2], ARGV[1])
 for _, model in ipairs(redis.call('SMEMBERS', KEYS[3])) do redis.call('HDEL', ARGV[2] .. model, ARGV[1]) end
 if gone > 0 then redis.call('DECRBY', KEYS[1], gone) end
 return gone
+"""
+
+# KEYS: a key. ARGV: the value that it must have.
+DELETE_IF = """
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+return redis.call('DEL', KEYS[1])
 """
 
 # KEYS: states. ARGV: names. Returns the first 8 bytes of each state: its version.

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from hcarec.serve.stores.errors import StoreError
-from hcarec.serve.stores.interface import Checked, Event, History, Progress, Retained
+from hcarec.serve.stores.interface import RETAIN_MOST, TRIM_FROM, TRIM_MOST, Checked, Event, History, Progress, Retained
 from hcarec.serve.stores.records import check_time, encode, encode_events
 from hcarec.serve.stores.redis_connection import RedisConnection
 from hcarec.serve.stores.redis_keys import (
     COMMIT,
+    DELETE_IF,
     RETAIN,
     RETRACT,
     Record,
@@ -28,10 +28,9 @@ from hcarec.serve.stores.redis_keys import (
 
 NewEvent = tuple[int, bytes, bytes | None]
 SEED_EVENTS = 5_000  # a call of the script; the server does nothing else meanwhile
-REWRITE_SECONDS = 600
+LOOK_S = 0.25
+"""How often it is looked whether the server has rewritten its files."""
 CHECK_USERS = 200
-TRIM_FROM, TRIM_MOST = 256, 1024
-"""Events beyond the limit from which on some go, and how many at once at most."""
 
 
 def pack_change(name: bytes, record: Record | None, old: bytes | None, events: Sequence[NewEvent], clock: int, model: bytes, state: bytes | None) -> list[Any]:
@@ -103,7 +102,11 @@ def retain(at: RedisConnection, last: int | None, since: int | None, after: str 
     assert last is None or last >= 0
     since = None if since is None else check_time(since)
     names = at.page(after, limit)
-    removed = sum(_retain(at, name, last, since) for name in names)
+    removed = 0
+    for name in names:
+        removed += _retain(at, name, last, since)
+        if removed >= RETAIN_MOST and name != names[-1]:
+            return Retained(removed, name.decode())
     return Retained(removed, names[-1].decode() if len(names) == limit else None)
 
 
@@ -152,33 +155,47 @@ def retract(at: RedisConnection, name: bytes, event_id: bytes) -> int:
             return 1  # otherwise the log has changed meanwhile
 
 
-def scrub(at: RedisConnection) -> None:
-    """Let the server rewrite its files, which hold what was deleted until then, and wait for it."""
-    if at.read([("GET", at.key("traces"))])[0] is None:
-        return
-    info = _idle(at)
-    with at.reached():
-        if info["aof_enabled"]:
-            at.client.bgrewriteaof()
-            info = _idle(at)
-        if not info["aof_enabled"] or at.client.config_get("save").get("save"):
-            at.client.bgsave()
-            info = _idle(at)
-    if "err" in (info["aof_last_bgrewrite_status"], info["rdb_last_bgsave_status"]):
-        raise StoreError("the Redis server could not rewrite its files: check its log, then scrub again")
-    at.write([("DEL", at.key("traces"))])
+class Scrubbing:
+    """Lets the server rewrite its files, which hold what was deleted until then, without waiting for it."""
 
+    def __init__(self, at: RedisConnection) -> None:
+        self._at = at
+        self._about: bytes | None = None
+        self._left: list[str] = []
+        self._begun = ""
 
-def _idle(at: RedisConnection) -> dict[str, Any]:
-    """Wait until the server is not rewriting anything."""
-    deadline = time.monotonic() + REWRITE_SECONDS
-    while True:
-        info = at.info("persistence")
-        if not (info["aof_rewrite_in_progress"] or info["aof_rewrite_scheduled"] or info["rdb_bgsave_in_progress"]):
-            return info
-        if time.monotonic() > deadline:
-            raise StoreError(f"the Redis server has been rewriting its files for {REWRITE_SECONDS} s: scrub again later")
-        time.sleep(0.02)
+    def step(self) -> float | None:
+        """Begin what is next, if the server has finished what is before it; return the seconds to wait, None when nothing is left."""
+        traces = self._at.read([("GET", self._at.key("traces"))])[0]
+        if traces is None:
+            return None
+        info = self._at.info("persistence")
+        if info["aof_rewrite_in_progress"] or info["aof_rewrite_scheduled"] or info["rdb_bgsave_in_progress"]:
+            return LOOK_S
+        self._check(info)
+        if traces != self._about:  # somebody was forgotten since: all of it again
+            self._about, self._left = traces, self._files(info)
+        if self._left:
+            with self._at.reached():
+                self._at.client.execute_command(self._left[0])
+            self._begun = self._left.pop(0)
+            return LOOK_S
+        self._about = None
+        return None if self._at.script(DELETE_IF, [self._at.key("traces")], [traces]) else LOOK_S
+
+    def _files(self, info: dict[str, Any]) -> list[str]:
+        """Return the commands that rewrite what the server keeps on disk."""
+        with self._at.reached():
+            saves = not info["aof_enabled"] or self._at.client.config_get("save").get("save")
+        return ["BGREWRITEAOF"] * bool(info["aof_enabled"]) + ["BGSAVE"] * bool(saves)
+
+    def _check(self, info: dict[str, Any]) -> None:
+        """Fail if what was begun has failed; it is begun anew then."""
+        begun, self._begun = self._begun, ""
+        failed = {"BGREWRITEAOF": info["aof_last_bgrewrite_status"], "BGSAVE": info["rdb_last_bgsave_status"]}
+        if failed.get(begun) == "err":
+            self._about = None
+            raise StoreError("the Redis server could not rewrite its files: check its log; it is tried again")
 
 
 def check(at: RedisConnection, history: Callable[[str], History], progress: Progress | None) -> Checked:

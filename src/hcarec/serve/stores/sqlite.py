@@ -246,13 +246,13 @@ class SqliteStore:
     def forget(self, user: str, scrub: bool = True) -> int:
         """Remove a user wholly and durably; return how many events went."""
         removed = sqlite_upkeep.forget(self._file, encode("user", user))
-        if scrub:
-            self.scrub()
+        while scrub and self.scrub() is not None:
+            pass
         return removed
 
-    def scrub(self) -> None:
-        """Rewrite the file so that no trace of forgotten users is left in it; does nothing when there is none."""
-        sqlite_upkeep.scrub(self._file)
+    def scrub(self) -> float | None:
+        """Remove a piece of what is left of forgotten users; return 0 seconds to wait for the next one, None when nothing is left."""
+        return 0.0 if sqlite_upkeep.scrub(self._file) else None
 
     def seed(self, fingerprint: str, histories: Iterable[tuple[str, Sequence[Event]]], again: bool = False) -> int:
         """Import the histories of a data set, once; return how many events were added."""

@@ -15,7 +15,7 @@ from hcarec.serve.stores.interface import Checked, Progress
 from hcarec.serve.stores.records import checksum
 from hcarec.serve.stores.sqlite_file import SLOT, SqliteFile, Totals, User, make_private
 from hcarec.serve.stores.sqlite_log import read_events
-from hcarec.serve.stores.sqlite_upkeep import seeds
+from hcarec.serve.stores.sqlite_upkeep import forgotten, seeds
 
 BACKUP_PAGES = 256  # a step of the backup: 1 MB
 CHECK_USERS = 200  # a step of the check
@@ -63,7 +63,7 @@ def check(file: SqliteFile, progress: Progress | None) -> Checked:
         users, events, newest = file.db.execute("SELECT count(*), ifnull(sum(n_events), 0), ifnull(max(version), 0) FROM users").fetchone()
         if (users, events) != (totals.users, totals.events) or newest > totals.clock:
             raise file.damaged("users")
-        if file.db.execute("SELECT count(*) FROM events").fetchone()[0] != events:
+        if file.db.execute("SELECT count(*) FROM events").fetchone()[0] != events + sum(left for _, left in forgotten(file)):
             raise file.damaged("events")
         seeds(file)  # which compares their checksums
     checked = Checked(0, 0, 0, 0)

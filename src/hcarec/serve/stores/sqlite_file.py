@@ -15,9 +15,10 @@ from typing import Any, NamedTuple, TypeVar
 from hcarec.serve.stores.errors import StoreBusy, StoreDamaged, StoreError, StoreFull
 from hcarec.serve.stores.records import checksum
 from hcarec.serve.stores.sqlite_mark import Mark
+from hcarec.serve.stores.sqlite_slack import MOST_PAGES, Slack
 
 APPLICATION = 0x68636172  # "hcar", in the header of the file
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 SLOT = 1 << 48
 MOST_USERS_HELD = 50_000
 AT_ONCE = (128, 64, 32, 16, 8, 4, 2, 1)
@@ -38,6 +39,8 @@ SCHEMA = (
     "CREATE TABLE states (id INTEGER PRIMARY KEY, version INTEGER, state BLOB, checksum INTEGER) STRICT",
     "CREATE TABLE seeds (name BLOB PRIMARY KEY, users INTEGER, finished INTEGER, checksum INTEGER) STRICT, WITHOUT ROWID",
 )
+# Since version 2: users who were forgotten and of whom events are left to remove. The rest of what was known of them is gone.
+FORGOTTEN = "CREATE TABLE forgotten (user INTEGER PRIMARY KEY, n_events INTEGER, checksum INTEGER) STRICT"
 
 
 @dataclass
@@ -113,6 +116,7 @@ class SqliteFile:
         with self.guarded():
             self.db = sqlite3.connect(self.path, timeout=1.0, isolation_level=None)
         self._mark = Mark(self.path)
+        self._slack = Slack(self.path, self.checkpoint, lambda: self.db.execute("PRAGMA shrink_memory").close())
         self._totals: Totals | None = None
         self._models: list[tuple[int, bytes, int]] | None = None
         self._users: dict[bytes, User] = {}
@@ -135,7 +139,7 @@ class SqliteFile:
             raise StoreError(f"{self.path} is an SQLite file of another program: give another path for the store")
         if tables and version > SCHEMA_VERSION:
             raise StoreError(f"the store {self.path} is of format {version}, this version reads up to {SCHEMA_VERSION}: use a newer hcarec")
-        if tables and sorted(sql for (sql,) in tables) != sorted(sql.encode() for sql in SCHEMA):
+        if tables and sorted(sql for (sql,) in tables) != sorted(sql.encode() for sql in (*SCHEMA, FORGOTTEN)[: len(SCHEMA) + (version > 1)]):
             raise self.damaged("schema")
         if execute("PRAGMA journal_mode = WAL").fetchone()[0] != b"wal":
             raise StoreError(f"the file system of {self.path} cannot hold a WAL database: put the store on a local disk")
@@ -148,6 +152,8 @@ class SqliteFile:
             self._create()
         elif verify:
             self.verify()
+        if tables and version < SCHEMA_VERSION:
+            self._convert()
         totals = self.totals()
         self._mark.compare(totals.name, totals.clock)
         self._mark.open()
@@ -155,12 +161,19 @@ class SqliteFile:
 
     def _create(self) -> None:
         self.db.execute("BEGIN IMMEDIATE")
-        for sql in SCHEMA:
+        for sql in (*SCHEMA, FORGOTTEN):
             self.db.execute(sql)
         self.db.execute(f"PRAGMA application_id = {APPLICATION}")
         self.db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         totals = Totals(secrets.token_bytes(16))
         self.db.execute("INSERT INTO store VALUES (1, ?, 0, 0, 0, 0, 0, ?)", (totals.name, totals.checksum()))
+        self.db.execute("COMMIT")
+
+    def _convert(self) -> None:
+        """Bring a store of version 1 up to date."""
+        self.db.execute("BEGIN IMMEDIATE")
+        self.db.execute(FORGOTTEN)
+        self.db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         self.db.execute("COMMIT")
 
     def verify(self) -> None:
@@ -274,10 +287,29 @@ class SqliteFile:
         if self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
             raise StoreBusy(f"the store {self.path} could not be brought into one file: something else is reading it")
 
+    def deleted(self) -> None:
+        """Note that rows of a forgotten user were deleted: the unused bytes of all pages are to be overwritten from now on."""
+        self._slack.restart()
+
+    def overwrite_slack(self) -> bool:
+        """Overwrite the unused bytes of some pages; say whether there are more to come."""
+        pages, size, moves = (self.db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size", "auto_vacuum"))
+        if pages >= MOST_PAGES or moves:  # pages are not known by their first byte: all of it at once, while everything waits
+            self.db.execute("VACUUM")
+            self.checkpoint()
+            return False
+        try:
+            return self._slack.step(pages, size)
+        except ValueError:
+            raise self.damaged("structure") from None
+        except OSError as error:
+            raise StoreError(f"the disk of the store {self.path} failed ({error.strerror}): check the disk") from None
+
     def replace_all(self, other: sqlite3.Connection) -> None:
         """Put what another database holds in the place of everything, in one durable transaction."""
         self._totals, self._models = None, None
         self._users.clear()
+        self._slack.restart()
         with self.guarded():
             try:
                 other.backup(self.db)
@@ -288,8 +320,9 @@ class SqliteFile:
         self._mark.write(totals.name, totals.clock)
 
     def close(self) -> None:
-        """Close the connection, then the mark."""
+        """Close the connection, then what else is open."""
         self.db.close()
+        self._slack.close()
         self._mark.close()
 
     # -- errors ---------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The upkeep of an SQLite store: import, retention, forgetting."""
+"""The upkeep of an SQLite store: import, retention, forgetting in pieces."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
 from hcarec.serve.stores.errors import StoreError
-from hcarec.serve.stores.interface import Event, Retained
+from hcarec.serve.stores.interface import RETAIN_MOST, TRIM_FROM, TRIM_MOST, Event, Retained
 from hcarec.serve.stores.records import check_time, checksum, encode, encode_events
 from hcarec.serve.stores.sqlite_file import SLOT, SqliteFile, User
 from hcarec.serve.stores.sqlite_log import add_events, check_events, next_page, page, write_user
 
 SEED_EVENTS = 50_000  # a transaction of the import
-TRIM_FROM, TRIM_MOST = 256, 1024
-"""Events beyond the limit from which on some go, and how many at once at most."""
+FORGET_EVENTS = 1000
+"""Events of a forgotten user that are removed in one transaction."""
 
 
 def seed(file: SqliteFile, fingerprint: bytes, histories: Iterable[tuple[str, Sequence[Event]]], again: bool) -> int:
@@ -84,7 +84,11 @@ def retain(file: SqliteFile, last: int | None, since: int | None, after: str | N
                 continue
             _remove_oldest(file, user, going)
             removed += going
+            if removed >= RETAIN_MOST:
+                break
         totals.events -= removed
+    if users and user is not users[-1]:
+        return Retained(removed, user.name.decode())
     return Retained(removed, next_page(users, limit))
 
 
@@ -131,30 +135,60 @@ def drop_states(file: SqliteFile, keep: set[bytes], limit: int) -> int:
 
 
 def forget(file: SqliteFile, name: bytes) -> int:
-    """Remove a user's rows; freed cells are overwritten (secure_delete) and the WAL is cut."""
-    removed = 0
+    """Remove a user: nothing of it is there for anybody afterwards, and what many events take longer to remove is left to `scrub`."""
     with file.writing() as totals:
         user = file.user(name)
-        if user is not None:
-            removed = file.db.execute("DELETE FROM events WHERE user = ?", (user.id,)).rowcount
-            for slot, model, states in file.models():
-                gone = file.db.execute("DELETE FROM states WHERE id = ?", (slot * SLOT + user.id,)).rowcount
-                file.count_states(slot, model, states - gone)
-            file.db.execute("DELETE FROM users WHERE id = ?", (user.id,))
-            totals.users -= 1
-            totals.events -= removed
-            totals.traces = 1
+        if user is None:
+            return 0
+        for slot, model, states in file.models():
+            gone = file.db.execute("DELETE FROM states WHERE id = ?", (slot * SLOT + user.id,)).rowcount
+            file.count_states(slot, model, states - gone)
+        file.db.execute("DELETE FROM users WHERE id = ?", (user.id,))
+        _note_forgotten(file, user.id, user.n_events)
+        _remove_forgotten(file, user.id, user.n_events)
+        totals.users -= 1
+        totals.events -= user.n_events
+        totals.traces = 1
     with file.guarded():
         file.checkpoint()
-    return removed
+    return user.n_events
 
 
-def scrub(file: SqliteFile) -> None:
-    """Rewrite the file: when SQLite splits or joins pages, copies of moved rows may stay in the slack of the old page."""
+def scrub(file: SqliteFile) -> bool:
+    """Remove some of what is left of forgotten users: events, then copies of rows in unused bytes of the file; say whether there is more."""
     with file.guarded():
         if not file.totals().traces:
-            return
-        file.db.execute("VACUUM")
-        file.checkpoint()
-    with file.writing() as totals:
-        totals.traces = 0
+            return False
+        left = forgotten(file)
+        if not left and file.overwrite_slack():
+            return True
+    with file.writing(holds_users=True) as totals:
+        if left:
+            _remove_forgotten(file, *left[0])
+        else:
+            totals.traces = 0
+    return bool(left)
+
+
+def forgotten(file: SqliteFile) -> list[tuple[int, int]]:
+    """Read the numbers of the users who were forgotten and have events left, and how many."""
+    rows = file.db.execute("SELECT user, n_events, checksum FROM forgotten").fetchall()
+    if any(checksum(row[:2]) != row[2] for row in rows):
+        raise file.damaged("forgotten")
+    return [row[:2] for row in rows]
+
+
+def _note_forgotten(file: SqliteFile, user: int, n_events: int) -> None:
+    file.db.execute("INSERT OR REPLACE INTO forgotten VALUES (?, ?, ?)", (user, n_events, checksum((user, n_events))))
+
+
+def _remove_forgotten(file: SqliteFile, user: int, n_events: int) -> None:
+    """Remove some events of a user who was forgotten, inside a transaction, and note how many are left."""
+    places = file.db.execute("SELECT time, arrival FROM events WHERE user = ? ORDER BY time, arrival LIMIT ?", (user, FORGET_EVENTS)).fetchall()
+    if places:
+        file.db.execute("DELETE FROM events WHERE user = ? AND (time, arrival) <= (?, ?)", (user, *places[-1]))
+    if len(places) < FORGET_EVENTS:
+        file.db.execute("DELETE FROM forgotten WHERE user = ?", (user,))
+    else:
+        _note_forgotten(file, user, n_events - len(places))
+    file.deleted()
