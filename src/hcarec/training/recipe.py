@@ -163,7 +163,8 @@ def decide(model: Model, run: Run, machine: Machine) -> Decision:
     settings = settings_for(model.name, log)
     elsewhere = None
     if machine.device == "cpu":
-        elsewhere = f"on a GPU: {_size(config.decide(settings))}"
+        there = config.decide(settings)
+        elsewhere = f"on a GPU: {_size(there)}, {there.as_dict()['batches']}"
         settings |= _sized(model, settings, run, machine)
     lines = []
     if not run.judged and "epochs" in config.open:
@@ -224,7 +225,7 @@ def _parts(config: Config) -> str:
         f"{blocks} block{'s' * (blocks != 1)}" if blocks else "bare cell",
         f"{has['scores']} scores",
         f"copy term over {copied} events" if copied else "",
-        has["batches"],
+        f"{has['batches']} of {has['length']}",
         f"dropout {has['input_dropout']:g}",
         "counting" if has["counting"] else "",
     ]
@@ -234,7 +235,7 @@ def _parts(config: Config) -> str:
 def _size(config: Config) -> str:
     """Return the size of a network and its training, in words."""
     has = config.as_dict()
-    return f"d {has['d']}, {has['batches']} of at most {has['length']}, at most {has['epochs']} epochs"
+    return f"d {has['d']}, up to {has['epochs']} epochs"
 
 
 # -- choices of earlier runs -----------------------------------------------------------------------
