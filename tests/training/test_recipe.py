@@ -311,7 +311,7 @@ def test_a_run_that_is_gone_on_with_keeps_its_settings(
     monkeypatch.setattr(recipe, "SIZES", (8,))  # as on a smaller machine
     monkeypatch.setattr(recipe, "ALWAYS", recipe.ALWAYS | {"epochs": 2})
     shutil.copytree(tmp_path / "m", tmp_path / "copy")
-    with pytest.raises(ConfigError, match="a run of the preset modern.*give --preset modern"):
+    with pytest.raises(ConfigError, match=r"a run of the preset modern.*give --preset modern"):
         train(data, tmp_path / "copy", resume=True, split="leave-one-out", preset="paper")
     heard = Listener()
     resumed = train(data, tmp_path / "m", resume=True, callback=heard, **settings)

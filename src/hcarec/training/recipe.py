@@ -16,7 +16,7 @@ from hcarec.data.statistics import statistics
 from hcarec.errors import ConfigError, HcarecError
 from hcarec.models import MODELS, Config, Model
 from hcarec.sequences import Sequences
-from hcarec.settings import MODERN, PRESETS
+from hcarec.settings import MODERN
 from hcarec.training import checkpoint
 from hcarec.training.resources import plan
 
@@ -102,7 +102,8 @@ class Log(NamedTuple):
 
     def __str__(self) -> str:
         repeats = f"{self.repeats:.0%} repeats" if self.has_repeats else "no repeats"
-        return f"{repeats}, {self.mean_length:.1f} events a user, {self.events_per_item:.0f} an item"
+        lengths = f"{self.mean_length:.1f} events a user, {self.events_per_item:.0f} an item"
+        return f"{repeats}, {lengths}"
 
 
 class Machine(NamedTuple):
