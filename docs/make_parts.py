@@ -267,7 +267,7 @@ def recipe() -> str:
     listed = table(("hca-gru at the size of a GPU", *KINDS), rows)
     bounds = f"""- *Repeats*: at least {rule.FEW_REPEATS:.0%} of the events are of an item that the user had before.
 - *Short*: below {rule.SHORT} events a user on average. *Long*: from {rule.LONG} on; in between `length` is {rule.SEQUENCES["length"]}.
-- *Rare items*: below {rule.RARE} events an item. Where nothing repeats, dropout and weight decay go by that and not by length: the first column has those of rare items."""
+- *Rare items*: below {rule.RARE} events an item. Where nothing repeats, dropout and weight decay go by that, not by length: column one is of rare items."""
     sizes = ", ".join(map(str, rule.SIZES))
     needed = ", ".join(f"{epochs} over {batches}" for batches, epochs in rule.NEEDED_EPOCHS.items())
     fixed = ", ".join(f"{epochs} over {batches}" for batches, epochs in rule.FIXED_EPOCHS.items())

@@ -206,6 +206,15 @@ def test_what_is_given_goes_before_the_preset(data: Sequences, tmp_path: Path) -
     assert any(note.startswith("on a GPU: ") for note in heard.notes)
 
 
+def test_what_is_decided_goes_with_what_is_given(data: Sequences) -> None:
+    config = decided("sasrec", data, TWO_CORES, length=7)[0].config.as_dict()
+    assert (config["length"], config["copy_window"]) == (7, 7)
+    with pytest.raises(ConfigError, match="length is 3, but counting reads the last 5 events"):
+        decided("sasrec", data, TWO_CORES, length=3)
+    with pytest.raises(ConfigError, match="give a d that is a multiple of heads"):
+        decided("sasrec", data, TWO_CORES, d=30)
+
+
 def test_a_file_goes_before_the_preset(data: Sequences, tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text('version = 1\npreset = "modern"\nd = 8\nema = 0.5\n')
     model = train(data, config=tmp_path / "c.toml", epochs=1, compare=False)

@@ -14,7 +14,7 @@ from hcarec import artefact, hardware
 from hcarec.data.split import Part
 from hcarec.data.statistics import statistics
 from hcarec.errors import ConfigError, HcarecError
-from hcarec.models import MODELS, Config, Model
+from hcarec.models import MODELS, Config, Model, make
 from hcarec.sequences import Sequences
 from hcarec.settings import MODERN
 from hcarec.training import checkpoint
@@ -161,8 +161,9 @@ def settings_for(model: str, log: Log) -> dict[str, Any]:
 def decide(model: Model, run: Run, machine: Machine) -> Decision:
     """Decide the settings of a model that the preset leaves open."""
     config, log = model.config, Log.of(vars(statistics(run.data)))
-    settings = settings_for(model.name, log)
-    elsewhere = None
+    settings, elsewhere = settings_for(model.name, log), None
+    length = config.decide(settings).as_dict()["length"]
+    settings["copy_window"] = min(settings["copy_window"], length)  # where a length was given
     if machine.device == "cpu":
         there = config.decide(settings)
         elsewhere = f"on a GPU: {_size(there)}, {there.as_dict()['batches']}"
@@ -177,6 +178,7 @@ def decide(model: Model, run: Run, machine: Machine) -> Decision:
             " one; --epochs-from MODEL takes that of an evaluated model"
         )
     model.config = config.decide(settings)
+    make(**model.config.as_dict())  # refuses what a given setting does not go with
     line = f"{MODERN}: {log}: {_parts(model.config)}; {_size(model.config)} for {machine}"
     return Decision((line, *lines), elsewhere)
 

@@ -46,7 +46,7 @@ def settle(model: Model, device: str) -> str | None:
 
 
 def decide(model: Model, data: Sequences) -> None:
-    """Decide what a model's settings leave to log and machine, before it trains on all of the log."""
+    """Decide what a model's settings leave to log and machine, to train on all of the log."""
     device = trainer_of(model).choose_device("auto")
     if model.config.open:
         from hcarec.training import recipe  # it plans runs, and plans ask for trainers
