@@ -217,9 +217,11 @@ def modules() -> str:
 def settings() -> str:
     """List all settings: those of each model, of each trainer and of a run, with the text that stands under each."""
     from hcarec.models import MODELS
-    from hcarec.settings import TRAINERS, RunSettings, TrainerSettings
+    from hcarec.settings import DEFAULT_PRESET, MODERN, PRESETS, TRAINERS, RunSettings, TrainerSettings
 
     rows = [row for name, kind in MODELS.items() for row in _settings(f"`{name}`", kind.Network)]
+    modern = ", ".join(f"`{name}`" for name, kind in MODELS.items() if PRESETS[MODERN] in kind.trainers)
+    rows.append((modern, "`preset`", DEFAULT_PRESET, "The recipe: what the settings are that are not given."))
     rows += _settings("every trainer", TrainerSettings)
     shared = TrainerSettings.names()
     for name, kind in TRAINERS.items():
@@ -240,6 +242,40 @@ def _settings(of: str, kind: type) -> list[tuple[str, str, str, str]]:
     return [(of, f"`{name}`", default, text) for name, default, text in found if text is not None]
 
 
+KINDS = {
+    "no repeats, short": (0.0, 10.0, 20.0),
+    "no repeats, long": (0.0, 150.0, 300.0),
+    "repeats, short": (0.3, 10.0, 20.0),
+    "repeats": (0.3, 50.0, 100.0),
+}
+"""A log of each kind that the preset modern tells apart: repeats, mean length, events per item."""
+
+
+def recipe() -> str:
+    """List what the preset modern sets on each kind of log, and that which is the same on all of them."""
+    from hcarec.training import recipe as rule
+    from hcarec.training.recipe import Log, settings_for
+
+    by_kind = [settings_for("hca-gru", Log(*figures)) for figures in KINDS.values()]
+    rows, same = [], []
+    for name in by_kind[0]:
+        values = [_default(settings[name]) for settings in by_kind]
+        if len(set(values)) == 1:
+            same.append(f"`{name}` {values[0]}")
+        else:
+            rows.append((f"`{name}`", *values))
+    listed = table(("hca-gru at the size of a GPU", *KINDS), rows)
+    bounds = f"""- *Repeats*: at least {rule.FEW_REPEATS:.0%} of the events are of an item that the user had before.
+- *Short*: below {rule.SHORT} events a user on average. *Long*: from {rule.LONG} on; in between `length` is {rule.SEQUENCES["length"]}.
+- *Rare items*: below {rule.RARE} events an item. Where nothing repeats, dropout and weight decay go by that, not by length: column one is of rare items."""
+    sizes = ", ".join(map(str, rule.SIZES))
+    needed = ", ".join(f"{epochs} over {batches}" for batches, epochs in rule.NEEDED_EPOCHS.items())
+    fixed = ", ".join(f"{epochs} over {batches}" for batches, epochs in rule.FIXED_EPOCHS.items())
+    numbers = f"""- d on a CPU: {sizes}; at least as many epochs ({needed}) within {rule.BUDGET / 60:.0f} minutes and {rule.MEMORY_SHARE:.0%} of the memory.
+- Epochs without validation data: {fixed}; with repeats {rule.FIXED_EPOCHS_REPEATS}."""
+    return f"{bounds}\n\n{listed}\n\nThe same on all logs: {', '.join(same)}.\n\n{numbers}"
+
+
 def _default(value: Any) -> str:
     if isinstance(value, tuple):
         return ",".join(f"{one:g}" for one in value)
@@ -256,6 +292,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "example": example,
     "modules": modules,
     "settings": settings,
+    "recipe": recipe,
 }
 
 if __name__ == "__main__":

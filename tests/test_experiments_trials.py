@@ -31,7 +31,8 @@ from hcarec.experiments.trials.trial import ranks_file, ranks_of
 from hcarec.training import Callback
 
 TINY: dict[str, Any] = {"epochs": 1, "runs": 2, "changes": {"d": 8}}
-REPEATS, ONCE = {"repeats": 0.3, "mean_length": 50.0}, {"repeats": 0.0, "mean_length": 9.0}
+REPEATS = {"repeats": 0.3, "mean_length": 50.0, "events": 9000, "items": 100}
+ONCE = {"repeats": 0.0, "mean_length": 9.0, "events": 900, "items": 100}
 
 
 @pytest.fixture(scope="module")
@@ -103,11 +104,11 @@ def test_the_key_says_what_a_trial_is_and_not_how_it_is_run() -> None:
 
 def test_the_ablation_takes_out_what_a_log_has_and_shares_the_whole_network_with_the_contest() -> None:
     assert len(ablation.INGREDIENTS) == 10
-    for log, absent in ((REPEATS, {"cosine scores", "LayerNorm on items", "prefixes as samples"}), (ONCE, {"copy term"})):
+    for log, absent in ((REPEATS, {"block", "cosine scores", "LayerNorm on items", "prefixes as samples"}), (ONCE, {"copy term"})):
         made = ablation.trials([log_of()], {"log": log}, TrialSettings())
-        assert set(ablation.left_out(log, TrialSettings())) == absent | {"counting term"}
+        assert set(ablation.left_out(log, TrialSettings())) == absent
         methods = {trial.method for trial in made}
-        expected = {ablation.without(one) for one in ablation.INGREDIENTS if one.name not in absent | {"counting term"}}
+        expected = {ablation.without(one) for one in ablation.INGREDIENTS if one.name not in absent}
         assert {method for method in methods if "without" in method} == expected
         assert len({trial.key for trial in made}) == len(made)
         whole = {trial.key for trial in made if trial.method == "HCA-GRU"}
@@ -336,20 +337,20 @@ def test_the_report_sets_our_networks_beside_published_figures(
 def test_the_ablation_reports_what_each_ingredient_adds(logs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ablation, "CURVES", (ablation.Curve("d", ("d",), (4, 8)),))
     monkeypatch.setattr("hcarec.experiments.trials.ablation_report.CURVES", ablation.CURVES)
-    names = ("HCA-GRU", "HCA-GRU without x-level", "HCA-GRU without block", "HCA-GRU, d 4")
+    names = ("HCA-GRU", "HCA-GRU without x-level", "HCA-GRU without averaged weights", "HCA-GRU, d 4")
     frame = experiments.ablation(logs, tmp_path, workers=1, methods=names, **TINY)
     assert set(frame["method"]) == set(names) and frame.filter(pl.col("method") == "HCA-GRU, d 4")["seed"].unique().to_list() == [0]
     text = (tmp_path / "ablation.md").read_text()
-    for words in ("The x-level", "| block ", "95% interval", "do not have: ", "counting term", "| log ", "d 4", "ablation-curves.png"):
+    for words in ("The x-level", "| averaged weights ", "95% interval", "do not have: ", "copy term", "| log ", "d 4", "ablation-curves.png"):
         assert words in text, words
     results = trial_results(tmp_path)
-    test = paired_test(results, of_method(results, "back", "HCA-GRU", "U"), of_method(results, "back", "HCA-GRU without block", "U"), "U")
-    assert test is not None and f"{test['difference']:+.4f}" in next(line for line in text.splitlines() if line.startswith("| block "))
+    test = paired_test(results, of_method(results, "back", "HCA-GRU", "U"), of_method(results, "back", "HCA-GRU without averaged weights", "U"), "U")
+    assert test is not None and f"{test['difference']:+.4f}" in next(line for line in text.splitlines() if line.startswith("| averaged weights "))
 
 
 def test_logs_that_only_the_contest_has_seen_are_not_in_the_ablation(logs: dict[str, Path], done: tuple[Path, pl.DataFrame], tmp_path: Path) -> None:
     shutil.copytree(done[0] / "contest", tmp_path / "contest", ignore=shutil.ignore_patterns("work"))
-    study("ablation", {"back": logs["back"]}, tmp_path, methods=("HCA-GRU without block",)).run()
+    study("ablation", {"back": logs["back"]}, tmp_path, methods=("HCA-GRU without averaged weights",)).run()
     write_trials(study("ablation", logs, tmp_path))
     text = (tmp_path / "ablation.md").read_text()
     assert "(back U;" in text and "once" not in text
@@ -425,23 +426,23 @@ def test_running_trials_needs_neither_polars_nor_plots(logs: dict[str, Path], tm
 
 def test_predictions_from_the_last_events_hide_the_whole_history(logs: dict[str, Path], tmp_path: Path) -> None:
     """What is beyond the length of training samples is not read, and stays hidden."""
-    mine = study("contest", {"back": logs["back"]}, tmp_path, methods=("GRU",), runs=1, changes={"d": 8, "length": 3, "copy_window": 2})
+    mine = study("contest", {"back": logs["back"]}, tmp_path, methods=("GRU",), runs=1, changes={"d": 8, "length": 5, "copy_window": 2})
     mine.run()
     record = next(iter(mine.results.read().values()))
     data = hcarec.Sequences.open(logs["back"])
     model = hcarec.train(data, split="leave-one-out", seed=0, compare=False, **record["config"])
     parts = hcarec.split(data, "leave-one-out", validation=True)
-    assert record["last_events"] == 3 and parts.history.lengths.max() > 3
+    assert record["last_events"] == 5 and parts.history.lengths.max() > 5
     for rule in "FU":
         hits, users = 0, np.flatnonzero(parts.evaluated)
         for user in users:
             history = np.asarray(parts.history[user])
             hidden = (np.unique(history), np.array([0, len(np.unique(history))])) if rule == "F" else None
-            items, _ = model.top(model.encode(history[-3:], np.array([0, len(history[-3:])])), 10, hidden)
+            items, _ = model.top(model.encode(history[-5:], np.array([0, len(history[-5:])])), 10, hidden)
             hits += int(parts.test[user][0] in items[0])
         assert record["figures_from_last"][rule]["recall@10"] == pytest.approx(hits / len(users))
     write_trials(mine)
-    assert "| method | back, U, last 3 |" in (tmp_path / "contest.md").read_text()
+    assert "| method | back, U, last 5 |" in (tmp_path / "contest.md").read_text()
 
 
 def test_methods_that_count_choose_their_numbers_on_validation(done: tuple[Path, pl.DataFrame]) -> None:

@@ -171,7 +171,7 @@ def test_settings_are_checked(data: Sequences) -> None:
         ({"d": 0}, "at least 1"),
         ({"learning_rate": float("nan")}, "0 or more"),
         ({"split": "random"}, "split 'random' is not known"),
-        ({"preset": "modern"}, "preset 'modern' is not known"),
+        ({"preset": "modem"}, "preset 'modem' is not known: give one of paper, modern; did you mean 'modern'"),
         ({"trainer": "adam"}, "trainer 'adam' is not known"),
         ({"model": "pop", "epochs": 3}, "there is no setting 'epochs' of pop: it has none"),
         ({"epochs": "many"}, "epochs is 'many': give a whole number"),

@@ -242,8 +242,8 @@ class MinibatchSettings(TrainerSettings):
     """Greatest norm of a step's gradient; 0 leaves it as it is."""
     ema: float = number(0.999, 0.0, 1.0)
     """Weight of the past in the averaged parameters, which are those that are evaluated and kept; 0 keeps the last ones."""
-    precision: str = choice("float32", ("float32", "tf32", "bfloat16"))
-    """Arithmetic of matrix products; tf32 and bfloat16 are for GPUs."""
+    precision: str = choice("float32", ("auto", "float32", "tf32", "bfloat16"))
+    """Arithmetic of matrix products; tf32 and bfloat16 are for GPUs, auto is bfloat16 there and float32 on a CPU."""
 
     @property
     def depends_on_epochs(self) -> bool:
@@ -252,8 +252,11 @@ class MinibatchSettings(TrainerSettings):
 
 TRAINERS: dict[str, type[TrainerSettings]] = {one.name: one for one in (UserSGDSettings, MinibatchSettings)}
 """The settings of each trainer by its name."""
-PRESETS: dict[str, dict[str, Any]] = {"paper": {"trainer": "user-sgd"}}
-"""Named sets of network and trainer settings; the defaults above are the paper's."""
+PAPER, MODERN = "paper", "modern"
+PRESETS: dict[str, str] = {PAPER: UserSGDSettings.name, MODERN: MinibatchSettings.name}
+"""The trainer of each preset. The defaults above are the paper's; `hcarec.training.recipe` has the settings of `modern`, which depend on log and machine."""
+DEFAULT_PRESET = PAPER
+"""The preset of the models that have both, unless one is named."""
 
 
 class PresetOptions(TypedDict, total=False):

@@ -76,7 +76,7 @@ def test_a_preset_is_resolved_and_written_whole(name: str, data: Sequences, tmp_
     assert config.keys() == settings | named
     again = make(**config)
     assert again.config == model.config
-    assert set(PRESETS) == {"paper"}
+    assert set(PRESETS) == {"paper", "modern"}
 
 
 # -- files -----------------------------------------------------------------------------------------

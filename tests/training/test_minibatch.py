@@ -462,12 +462,12 @@ def test_without_torch_it_asks_for_the_extra(stored: Path, tmp_path: Path) -> No
 
 
 def test_a_large_catalog_is_sampled_and_the_plan_says_so() -> None:
-    settled, note = Minibatch.settle(MinibatchSettings(), WHOLE_CATALOG)
+    settled, note = Minibatch.settle(MinibatchSettings(), WHOLE_CATALOG, "cpu")
     assert isinstance(settled, MinibatchSettings) and (settled.loss, note) == (
         "cross-entropy",
         None,
     )
-    settled, note = Minibatch.settle(MinibatchSettings(), WHOLE_CATALOG + 1)
+    settled, note = Minibatch.settle(MinibatchSettings(), WHOLE_CATALOG + 1, "cpu")
     assert isinstance(settled, MinibatchSettings) and settled.loss == "sampled-softmax"
     assert note is not None and "too many" in note
 

@@ -10,6 +10,7 @@ from typer import Argument, Exit, Option
 from hcarec.cli.console import console, emit_json
 from hcarec.config import parse_settings
 from hcarec.errors import ConfigError
+from hcarec.settings import DEFAULT_PRESET
 
 if TYPE_CHECKING:
     from hcarec.models import Model
@@ -22,12 +23,12 @@ def train(
     model: Annotated[str | None, Option(help="random, pop, markov, item-knn, bpr, gru, hca-gru or sasrec. By default hca-gru, or that of --config.")] = None,
     window_x: Annotated[int | None, Option(help="Inputs that hca-gru's attention on the input looks at; 1 turns it off. By default 5.")] = None,
     window_h: Annotated[int | None, Option(help="Hidden states that its attention on the hidden state looks at; 1 turns it off. By default 5.")] = None,
-    preset: Annotated[str | None, Option(help="The recipe: a named set of settings. By default paper, the paper's.")] = None,
+    preset: Annotated[str | None, Option(help=f"The recipe: paper, or modern (needs torch; for gru, hca-gru and sasrec). By default {DEFAULT_PRESET}.")] = None,
     trainer: Annotated[str | None, Option(help="How it learns: user-sgd, one user a step, or minibatch (needs torch). By default the preset's.")] = None,
     config: Annotated[Path | None, Option(metavar="FILE|MODEL", help="Settings from a TOML file or a model folder; options and --set go first.")] = None,
     epochs: Annotated[int | None, Option(help="Times through all users; the preset's by default.")] = None,
     epochs_from: Annotated[
-        Path | None, Option(metavar="MODEL", help="Take the number of epochs that this evaluated model chose, and how strong counting is.")
+        Path | None, Option(metavar="MODEL", help="Take the number of epochs that this evaluated model chose, and what --preset modern and counting chose.")
     ] = None,
     split: Annotated[str, Option(help="ratio, leave-one-out, time, or none to train on everything.")] = "ratio",
     ratio: Annotated[float, Option(help="Share of each user's events that train (of all events, for the split time).")] = 0.8,

@@ -207,12 +207,15 @@ class Model(ABC):
         progress: Callable[[Progress], None] | None = None,
     ) -> Self:
         """Train on all of `data`; for splits, selection and checkpoints use `hcarec.train`."""
-        from hcarec.training.trainers import fit
+        from hcarec.training.trainers import decide, fit
 
         run = RunSettings(seed=seed, threads=threads)
         if epochs is not None and self.config.training is not None:
-            self.config = replace(self.config, training=replace(self.config.training, epochs=epochs))
+            training = replace(self.config.training, epochs=epochs)
+            self.config = replace(self.config, training=training, given=self.config.given | {"epochs"})
         self.set_catalog(data, np.asarray(data.items))
+        if self.config.trains:
+            decide(self, data)
         self.initialize(np.asarray(data.items), np.asarray(data.offsets), run.seed, run.threads)
         if self.config.trains:
             fit(self, Part(data.items, data.offsets), run.seed, progress)

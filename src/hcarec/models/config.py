@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from hcarec.errors import ConfigError, nearest
-from hcarec.settings import PRESETS, TRAINERS, NetworkSettings, TrainerSettings, check_known
+from hcarec.settings import DEFAULT_PRESET, MODERN, PAPER, PRESETS, TRAINERS, NetworkSettings, TrainerSettings, check_known
 
 VERSION = 1
 """Version of configuration files."""
@@ -18,12 +18,17 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Config:
-    """What a model is and how it learns, resolved: nothing is left to a default. `training` is None for a model that counts."""
+    """What a model is and how it learns. `training` is None for a model that counts.
+
+    Nothing is left to a default but, until training begins, what the preset `modern` decides by log and machine.
+    """
 
     model: str
     network: NetworkSettings
     training: TrainerSettings | None
     preset: str
+    given: frozenset[str] = field(default=frozenset(), compare=False)
+    """The names of the settings that were given."""
 
     @property
     def title(self) -> str:
@@ -40,6 +45,21 @@ class Config:
         """Return the number of epochs, 0 for a model that counts."""
         return 0 if self.training is None else self.training.epochs
 
+    @property
+    def open(self) -> frozenset[str]:
+        """Return the settings that the preset has yet to decide by log and machine."""
+        if self.preset != MODERN or self.training is None:
+            return frozenset()
+        return frozenset((*self.network.names(), *self.training.names())) - self.given
+
+    def decide(self, settings: Mapping[str, Any]) -> Config:
+        """Return the configuration in which those of the settings that were open have these values, and nothing is open any more."""
+        assert self.training is not None
+        decided = {name: value for name, value in settings.items() if name in self.open}
+        network = replace(self.network, **{name: value for name, value in decided.items() if name in self.network.names()})
+        training = replace(self.training, **{name: value for name, value in decided.items() if name in self.training.names()})
+        return replace(self, network=network, training=training, given=self.given | self.open)
+
     def as_dict(self) -> dict[str, Any]:
         """Return all settings side by side, as model.json has them."""
         flat = {"model": self.model, **dataclasses.asdict(self.network)}
@@ -49,26 +69,38 @@ class Config:
 
 
 def resolve(model: str, network: type[NetworkSettings], trainers: tuple[str, ...], given: Mapping[str, Any]) -> Config:
-    """Resolve what was given for a model: the preset's values where they apply, then the given ones; unknown settings are refused.
+    """Resolve what was given for a model: the preset's trainer where it applies, then the given settings; unknown ones are refused.
 
     `trainers` are those that can train the model, none for one that counts.
     """
-    preset = given.get("preset", "paper")
-    check_known("preset", preset, tuple(PRESETS))
-    chosen = {**PRESETS[preset], **given}
-    trainer: type[TrainerSettings] | None = None
-    if trainers:
-        if "trainer" not in given and chosen["trainer"] not in trainers:  # a preset of other models
-            chosen["trainer"] = trainers[0]
-        check_known("trainer", chosen["trainer"], tuple(TRAINERS))
-        if chosen["trainer"] not in trainers:
-            raise ConfigError(f"trainer '{chosen['trainer']}' cannot train {model}: give {' or '.join(trainers)}")
-        trainer = TRAINERS[chosen["trainer"]]
+    preset = _preset(trainers, given)
+    trainer = _trainer(model, preset, trainers, given) if trainers else None
     known = (*network.names(), *(trainer.names() if trainer is not None else ()))
     for name in given:
         if name not in (*known, "preset", *(("trainer",) if trainers else ())):
             raise ConfigError(f"there is no setting '{name}' of {model}: {_listed(known)}{nearest(name, known)}")
-    return Config(model, network.pick(chosen), None if trainer is None else trainer.pick(chosen), preset)
+    return Config(model, network.pick(given), None if trainer is None else trainer.pick(given), preset, frozenset(given) & frozenset(known))
+
+
+def _preset(trainers: tuple[str, ...], given: Mapping[str, Any]) -> str:
+    """Return the preset by its name; a model that `modern` cannot train has one recipe, whatever preset is named."""
+    preset = given.get("preset")
+    if preset is None:
+        preset = PAPER if given.get("trainer") == PRESETS[PAPER] else DEFAULT_PRESET
+    check_known("preset", preset, tuple(PRESETS))
+    return preset if preset != MODERN or PRESETS[MODERN] in trainers else PAPER
+
+
+def _trainer(model: str, preset: str, trainers: tuple[str, ...], given: Mapping[str, Any]) -> type[TrainerSettings]:
+    """Return the settings of the trainer that was given, or of the preset's, or of the only one that the model has."""
+    usual = PRESETS[preset] if PRESETS[preset] in trainers else trainers[0]
+    name = given.get("trainer", usual)
+    check_known("trainer", name, tuple(TRAINERS))
+    if name not in trainers:
+        raise ConfigError(f"trainer '{name}' cannot train {model}: give {' or '.join(trainers)}")
+    if preset == MODERN and name != PRESETS[MODERN]:
+        raise ConfigError(f"trainer '{name}' does not go with the preset {MODERN}, which is one of {PRESETS[MODERN]}: leave it out, or give --preset {PAPER}")
+    return TRAINERS[name]
 
 
 def _listed(known: tuple[str, ...]) -> str:

@@ -98,6 +98,19 @@ def read_log(model_folder: Path) -> list[dict[str, Any]]:
     return list(content["log"])
 
 
+def read_config(model_folder: Path) -> dict[str, Any] | None:
+    """Return the settings of the run that a checkpoint is of, None where there is none.
+
+    Whether the checkpoint is whole is for `read` to say.
+    """
+    try:
+        run = json.loads(atomic.read_bytes(model_folder / CHECKPOINT / NAME))["run"]
+        epochs = {"epochs": run["epochs"]} if "epochs" in run else {}
+        return {**run["config"], **epochs}
+    except (OSError, ValueError, RecursionError, LookupError, TypeError):
+        return None
+
+
 def read(model_folder: Path) -> Checkpoint | None:
     """Read the checkpoint of a model folder, if there is one; a damaged one is refused."""
     folder = model_folder / CHECKPOINT

@@ -25,7 +25,7 @@ from hcarec.models import Model
 from hcarec.models.network import NetworkModel
 from hcarec.sequences import Sequences
 from hcarec.settings import RunSettings
-from hcarec.training import checkpoint, fusing, resuming, yardsticks
+from hcarec.training import checkpoint, fusing, recipe, resuming, yardsticks
 from hcarec.training.callbacks import Callback
 from hcarec.training.checkpoint import Checkpoint
 from hcarec.training.fusing import Judged
@@ -109,7 +109,7 @@ class Loop:
         )
 
     def identity(self) -> dict[str, Any]:
-        """Return what two runs must share for one to go on with the other; epochs may grow."""
+        """Return what two runs must share for one to go on with the other; `epochs` may grow."""
         config = json.loads(json.dumps(self.model.config.as_dict()))  # tuples as JSON has them
         training = self.model.config.training
         if training is None or not training.depends_on_epochs:
@@ -124,6 +124,7 @@ class Loop:
             "k": list(self.ks),
             "seed": self.run.seed,
             "device": self.run.device,
+            "epochs": self.model.config.epochs,
         }
 
     # -- the run ---------------------------------------------------------------------------------
@@ -177,8 +178,19 @@ class Loop:
             return ()
         kind = trainer_of(self.model)
         self.run = replace(self.run, device=kind.choose_device(self.run.device))
-        note = settle(self.model)
-        return (kind.describe_device(self.run.device, self.model), *([note] if note else []))
+        elsewhere = self._apply_recipe() if self.model.config.open else None
+        note = settle(self.model, self.run.device)
+        device = kind.describe_device(self.run.device, self.model)
+        return tuple(filter(None, (device, elsewhere, note)))
+
+    def _apply_recipe(self) -> str | None:
+        """Let the preset decide what it leaves to log and machine; say what a GPU would get."""
+        evaluated, machine = int(self.parts.evaluated.sum()), recipe.Machine.here(self.run.device)
+        run = recipe.Run(self.data, self.train_part, evaluated, self.judged is not None)
+        decision = recipe.decide(self.model, run, machine)
+        for line in decision.lines:
+            self.callback.note(line)
+        return decision.elsewhere
 
     def _train(self, state: Checkpoint) -> bool:
         """Train until the end or Ctrl-C; return whether the end was reached.

@@ -74,7 +74,7 @@ class Minibatch(Trainer):
         if self.settings.precision != "float32" and self.device.type == "cpu":
             raise ConfigError(
                 f"precision is {self.settings.precision}, which is for GPUs, and this run computes"
-                " on the CPU: leave it out, or give --device cuda"
+                " on the CPU: give --set precision=float32, or --device cuda"
             )
         threads = run.threads or hardware.cores()
         self.network = model.differentiable(threads).to(self.device)
@@ -272,8 +272,12 @@ class Minibatch(Trainer):
     # -- before ----------------------------------------------------------------------------------
 
     @classmethod
-    def settle(cls, settings: TrainerSettings, n_items: int) -> tuple[TrainerSettings, str | None]:
+    def settle(
+        cls, settings: TrainerSettings, n_items: int, device: str
+    ) -> tuple[TrainerSettings, str | None]:
         assert isinstance(settings, MinibatchSettings)
+        if settings.precision == "auto":
+            settings = replace(settings, precision="float32" if device == "cpu" else "bfloat16")
         if settings.loss != "auto":
             return settings, None
         if n_items <= WHOLE_CATALOG:

@@ -15,6 +15,9 @@ from hcarec.training.checkpoint import Checkpoint
 from hcarec.training.resources import less_memory
 from hcarec.training.trainer import Trainer, check_parameters
 
+EPOCHS = "epochs"
+"""What two runs need not share for one to go on with the other."""
+
 Best = dict[str, dict[str, float]]
 """The best value of each metric, and its epoch."""
 
@@ -49,7 +52,8 @@ def begin(
             f"'{out}' holds an unfinished run (epoch {found.epoch}):"
             " go on with --resume, or start anew with --overwrite"
         )
-    theirs, ours = found.run, run
+    theirs, ours = ({n: v for n, v in each.items() if n != EPOCHS} for each in (found.run, run))
+    _check_preset(out, theirs["config"].get("preset"), ours["config"].get("preset"))
     began_by = theirs.get("config", {}).get("trainer")
     if began_by != ours["config"].get("trainer"):
         raise ConfigError(
@@ -69,7 +73,16 @@ def begin(
             f"--resume cannot go on: '{out}' is in epoch {found.epoch} already, and this"
             f" command trains {epochs}: give more epochs, or another -o"
         )
+    found.run = run
     return found
+
+
+def _check_preset(out: Path, theirs: Any, ours: Any) -> None:
+    if theirs != ours:
+        raise ConfigError(
+            f"--resume cannot go on: '{out}' holds a run of the preset {theirs}, this command is of"
+            f" {ours}; give --preset {theirs}, or another -o"
+        )
 
 
 def _held(out: Path) -> str:

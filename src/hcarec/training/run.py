@@ -17,6 +17,7 @@ from hcarec.settings import RunSettings, check_known
 from hcarec.training.callbacks import Callback
 from hcarec.training.fusing import taken_from
 from hcarec.training.loop import Loop, Rules
+from hcarec.training.recipe import take_begun, take_evaluated
 
 SELECTIONS = ("validation", "best-epoch-on-test")
 MOST_K = 1000
@@ -53,7 +54,8 @@ def train(
 
     `model` is a name, hca-gru by default; `config` a TOML file or a model folder whose settings are
     taken, under those given here. `split` none trains on everything, with no test; `epochs_from`
-    takes the number of epochs that an evaluated model chose, and how strong its counting term is. A
+    takes the number of epochs that an evaluated model chose, how strong its counting term is, and
+    what the preset modern decided for it. A
     folder that holds a model is refused unless `resume` goes on with it or `overwrite` lets it be
     replaced, once the new one is whole. `hide_seen` makes it the model's rule to leave out items of
     the history. `compare` measures the yardsticks, Markov and POP, too. The
@@ -76,13 +78,22 @@ def train(
     if epochs_from is not None:
         given["epochs"] = chosen_epochs(Path(epochs_from))
     data.verify()
-    made = make(**given)
+    made, callback = make(**given), callback or Callback()
+    if made.config.open and (line := _earlier(made, epochs_from, out if resume else None)):
+        callback.note(line)
     counts = isinstance(made, NetworkModel) and made.settings.counting
     counting = taken_from(Path(epochs_from)) if counts and epochs_from is not None else None
     rules = Rules(selection, hide_seen, _cutoffs(ks), counting)
-    loop = Loop(made, data, out, rules, run, callback or Callback(), checkpoint_seconds, keep_model)
+    loop = Loop(made, data, out, rules, run, callback, checkpoint_seconds, keep_model)
     loop.divide(split, ratio, at)
     return loop.go(resume, overwrite, compare)
+
+
+def _earlier(model: Model, evaluated: str | Path | None, begun: Path | None) -> str | None:
+    """Take over what the preset decided for an earlier run, where there is one; say so in words."""
+    if evaluated is not None:
+        return take_evaluated(model, Path(evaluated))
+    return take_begun(model, begun) if begun is not None else None
 
 
 def chosen_epochs(folder: Path) -> int:

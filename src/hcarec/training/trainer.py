@@ -100,8 +100,10 @@ class Trainer(ABC):
         """Where training stands."""
 
     @classmethod
-    def settle(cls, settings: TrainerSettings, n_items: int) -> tuple[TrainerSettings, str | None]:
-        """Decide what the settings leave to the size of the catalog; say in words what."""
+    def settle(
+        cls, settings: TrainerSettings, n_items: int, device: str
+    ) -> tuple[TrainerSettings, str | None]:
+        """Decide what the settings leave to the catalog and the device; say in words what."""
         return settings, None
 
     @classmethod

@@ -8,20 +8,24 @@ from dataclasses import replace
 from hcarec.data.split import Part
 from hcarec.extras import require
 from hcarec.models import Model
-from hcarec.settings import RunSettings
+from hcarec.sequences import Sequences
+from hcarec.settings import MODERN, PAPER, PRESETS, RunSettings
 from hcarec.training.trainer import Progress, Trainer
 from hcarec.training.user_sgd import UserSGD
 
 
-def _minibatch() -> type[Trainer]:
+def _minibatch(model: Model) -> type[Trainer]:
+    if model.config.preset == MODERN:
+        instead = f", or give --preset {PAPER}" if PRESETS[PAPER] in model.trainers else ""
+        require("torch", f"the preset {MODERN}", extra="torch,serve", instead=instead)
     require("torch", "mini-batch training (--trainer minibatch)", extra="torch")
     from hcarec.training.minibatch import Minibatch
 
     return Minibatch
 
 
-TRAINERS: dict[str, Callable[[], type[Trainer]]] = {
-    "user-sgd": lambda: UserSGD,
+TRAINERS: dict[str, Callable[[Model], type[Trainer]]] = {
+    "user-sgd": lambda model: UserSGD,
     "minibatch": _minibatch,
 }
 """The trainers by their names, imported when needed; their settings are in `hcarec.settings`."""
@@ -30,23 +34,33 @@ TRAINERS: dict[str, Callable[[], type[Trainer]]] = {
 def trainer_of(model: Model) -> type[Trainer]:
     """Return the kind of trainer that a model's configuration names."""
     assert model.config.training is not None, "a model that counts has no trainer"
-    return TRAINERS[model.config.training.name]()
+    return TRAINERS[model.config.training.name](model)
 
 
-def settle(model: Model) -> str | None:
-    """Decide what a model's trainer leaves to the size of the catalog; return that in words."""
+def settle(model: Model, device: str) -> str | None:
+    """Decide what a model's trainer leaves to the catalog and the device; return that in words."""
     assert model.config.training is not None
-    settled, note = trainer_of(model).settle(model.config.training, len(model.item_ids))
+    settled, note = trainer_of(model).settle(model.config.training, len(model.item_ids), device)
     model.config = replace(model.config, training=settled)
     return note
+
+
+def decide(model: Model, data: Sequences) -> None:
+    """Decide what a model's settings leave to log and machine, to train on all of the log."""
+    device = trainer_of(model).choose_device("auto")
+    if model.config.open:
+        from hcarec.training import recipe  # it plans runs, and plans ask for trainers
+
+        everything = recipe.Run(data, Part(data.items, data.offsets), evaluated=0, judged=False)
+        recipe.decide(model, everything, recipe.Machine.here(device))
+    settle(model, device)
 
 
 def fit(
     model: Model, part: Part, seed: int, progress: Callable[[Progress], None] | None = None
 ) -> None:
-    """Train a model, whose parameters have their first values, for its number of epochs."""
+    """Train a model, decided and with first values, for its number of epochs."""
     kind = trainer_of(model)
-    settle(model)
     trainer = kind(model, part, RunSettings(seed=seed, device=kind.choose_device("auto")))
     for number in range(1, model.config.epochs + 1):
         for now in trainer.epoch(number):

@@ -27,7 +27,7 @@ class Ingredient(NamedTuple):
 INGREDIENTS = (
     Ingredient("x-level", {"window_x": 1}),
     Ingredient("h-level", {"window_h": 1}),
-    Ingredient("block", {"blocks": 0}),
+    Ingredient("block", {"blocks": 0, "output_norm": True}),
     Ingredient("cosine scores", {"scores": "dot"}),
     Ingredient("averaged weights", {"ema": 0.0}),
     Ingredient("LayerNorm on items", {"item_norm": False}),

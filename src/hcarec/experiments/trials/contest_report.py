@@ -11,9 +11,10 @@ from hcarec.experiments.pages import FIGURES, facts, write_document
 from hcarec.experiments.trials import contest, figures, tables
 from hcarec.experiments.trials.paired import correct, paired_test
 from hcarec.experiments.trials.peers import peers
-from hcarec.experiments.trials.rules import FEW_REPEATS, RULES, F, U, deciding_rule
+from hcarec.experiments.trials.rules import RULES, F, U, deciding_rule
 from hcarec.experiments.trials.study import TrialStudy
 from hcarec.experiments.trials.trial import K
+from hcarec.training.recipe import FEW_REPEATS
 
 NDCG, RECALL = f"ndcg@{K}", f"recall@{K}"
 UNDER_U = ", trained and selected under U"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from hcarec.training.recipe import FEW_REPEATS
+
 F, U = "F", "U"
 RULES = {F: "items of the history are hidden", U: "items of the history may be listed"}
-FEW_REPEATS = 0.01
-"""Share of events that are repeats below which a log counts as one without: there F decides."""
 
 
 def has_repeats(log: Mapping[str, Any]) -> bool:

@@ -1,0 +1,345 @@
+"""The preset modern: a written rule over log and machine, which what is given goes before."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hcarec import Sequences, load, synthetic, train
+from hcarec.data.split import split
+from hcarec.data.statistics import statistics
+from hcarec.errors import ConfigError
+from hcarec.models import MODELS, Model, make
+from hcarec.training import Callback, checkpoint, recipe
+from hcarec.training.recipe import Log, Machine, Run, settings_for
+from hcarec.training.resources import plan
+from hcarec.training.trainer import Progress
+from test_without_torch import WITHOUT_TORCH
+
+NETWORKS = ("gru", "hca-gru", "sasrec")
+TWO_CORES = Machine("cpu", 2, 8 << 30)
+QUICK: dict[str, Any] = {"d": 8, "epochs": 2, "compare": False}
+
+
+@pytest.fixture(scope="module")
+def data() -> Sequences:
+    return synthetic(users=60, items=40, mean_length=12)
+
+
+class Listener(Callback):
+    """Keeps what is said, and ends a run as a crash would in the epoch `crash`."""
+
+    def __init__(self, crash: int = 0) -> None:
+        self.lines: list[str] = []
+        self.notes: tuple[str, ...] = ()
+        self.crash = crash
+
+    def note(self, text: str) -> None:
+        self.lines.append(text)
+
+    def planned(self, planned: Any, config: Any, resumed_at: int | None) -> None:
+        self.notes = planned.notes
+
+    def chunk(self, now: Progress, events_per_second: float) -> None:
+        if now.epoch == self.crash:
+            raise KeyboardInterrupt
+
+
+def config_of(folder: Path) -> dict[str, Any]:
+    config: dict[str, Any] = json.loads((folder / "model.json").read_text())["config"]
+    return config
+
+
+def same_bits(a: Model, b: Model) -> bool:
+    return a.theta.keys() == b.theta.keys() and all(
+        a.theta[name].tobytes() == b.theta[name].tobytes() for name in a.theta
+    )
+
+
+def decided(model: str, data: Sequences, machine: Machine, **settings: Any) -> tuple[Model, Any]:
+    """Return a model on which the preset has decided, and what it says."""
+    made, parts = make(model, preset="modern", **settings), split(data, "leave-one-out")
+    made.set_catalog(data, np.asarray(parts.train.items))
+    run = Run(data, parts.train, int(parts.evaluated.sum()), True)
+    return made, recipe.decide(made, run, machine)
+
+
+# -- the rule --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("log", "expected"),
+    [
+        (
+            Log(0.0, 8.9, 16.4),
+            {"blocks": 2, "scores": "cosine", "copy_window": 0, "batches": "prefixes",
+             "batch_size": 256, "length": 50, "input_dropout": 0.5, "weight_decay": 0.1},
+        ),
+        (
+            Log(0.0099, 165.0, 290.0),
+            {"blocks": 2, "scores": "cosine", "item_norm": True, "batches": "sequences",
+             "batch_size": 128, "length": 200, "input_dropout": 0.4, "weight_decay": 0.01},
+        ),
+        (Log(0.0, 99.0, 290.0), {"batches": "sequences", "length": 100}),
+        (
+            Log(0.01, 83.0, 35.0),
+            {"blocks": 0, "scores": "dot", "item_norm": False, "output_norm": True,
+             "copy_window": 50, "batch_size": 64, "length": 100, "output_dropout": 0.4},
+        ),
+        (Log(0.3, 165.0, 35.0), {"length": 100, "batches": "sequences"}),
+        (
+            Log(0.3, 5.4, 19.0),
+            {"blocks": 0, "copy_window": 20, "batches": "prefixes", "batch_size": 256},
+        ),
+    ],
+)  # fmt: skip
+def test_what_differs_between_logs_follows_from_their_statistics(
+    log: Log, expected: dict[str, Any]
+) -> None:
+    settings = settings_for("hca-gru", log)
+    assert {name: settings[name] for name in expected} == expected
+    always = {"d": 256, "counting": True, "fusion": "residual", "padding": "masked"}
+    assert settings.items() >= always.items()
+    assert make("hca-gru", preset="modern", **settings).config.preset == "modern"
+
+
+@pytest.mark.parametrize("log", [Log(0.0, 9.0, 16.0), Log(0.3, 50.0, 100.0)])
+def test_each_network_gets_the_settings_that_it_has(log: Log) -> None:
+    for name in NETWORKS:
+        settings = settings_for(name, log)
+        assert settings.keys() <= MODELS[name].setting_names()
+        make(name, preset="modern", **settings)
+    sasrec = settings_for("sasrec", log)
+    assert (sasrec["blocks"], sasrec["heads"], sasrec["output_norm"]) == (2, 4, True)
+    assert sasrec["hidden_dropout"] >= 0.2 and "fusion" not in sasrec
+
+
+def test_the_statistics_are_those_of_inspect(data: Sequences) -> None:
+    figures = statistics(data)
+    log = Log.of(figures.as_dict())
+    assert log == Log.of(vars(figures))
+    assert log == (figures.repeats, figures.mean_length, data.n_events / data.n_items)
+
+
+# -- the machine -----------------------------------------------------------------------------------
+
+
+def test_a_gpu_gets_the_full_size_and_a_cpu_what_fits(data: Sequences) -> None:
+    on_gpu, says = decided("hca-gru", data, Machine("cuda", 2, None))
+    assert on_gpu.config.as_dict()["d"] == 256 and says.elsewhere is None
+    assert says.lines[0].endswith("d 256, up to 100 epochs for a GPU")
+    on_cpu, says = decided("hca-gru", data, TWO_CORES)
+    assert on_cpu.config.as_dict()["d"] == 128
+    assert says.lines[0].endswith("d 128, up to 100 epochs for 2 cores")
+    assert says.elsewhere == "on a GPU: d 256, up to 100 epochs, prefixes"
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_less_time_gives_smaller_sizes_then_fewer_epochs(
+    name: str, data: Sequences, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = split(data, "leave-one-out")
+    evaluated, sizes, epochs = int(parts.evaluated.sum()), [], []
+    for budget in (900.0, 3.0, 1.0, 0.5, 0.05):
+        monkeypatch.setattr(recipe, "BUDGET", budget)
+        model, _ = decided(name, data, TWO_CORES)
+        planned = plan(model, parts.train, data.n_items, evaluated, 2)
+        sizes.append(model.config.as_dict()["d"])
+        epochs.append(model.config.epochs)
+        assert planned.seconds <= budget or (sizes[-1], epochs[-1]) == (32, 1)
+        if sizes[-1] > 32:
+            assert epochs[-1] >= recipe.NEEDED_EPOCHS[model.config.as_dict()["batches"]]
+    assert sizes == sorted(sizes, reverse=True) and sizes[-1] == 32 and epochs[-1] < 12
+    assert decided(name, data, TWO_CORES)[0].config == model.config
+
+
+def test_little_memory_gives_a_smaller_size(data: Sequences) -> None:
+    small = Machine("cpu", 2, 1160 << 20)
+    assert decided("hca-gru", data, small)[0].config.as_dict()["d"] < 128
+
+
+def test_random_positions_stand_in_for_prefixes_before_d_shrinks(
+    data: Sequences, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cost formulas, not a clock, say that prefixes take too long at this size."""
+    prefixes = decided("hca-gru", data, TWO_CORES)[0].config
+    monkeypatch.setattr(recipe, "plan", dear_prefixes(recipe.plan))
+    positions = decided("hca-gru", data, TWO_CORES)[0].config
+    assert prefixes.as_dict()["batches"] == "prefixes"
+    chosen = positions.as_dict()
+    assert (chosen["batches"], chosen["d"], chosen["batch_size"]) == ("positions", 128, 128)
+
+
+def dear_prefixes(real: Any) -> Any:
+    """Return a plan in which prefixes take longer than any budget."""
+
+    def planned(model: Model, *sizes: Any) -> Any:
+        many = 1e6 if model.config.as_dict()["batches"] == "prefixes" else 1.0
+        return real(model, *sizes).on_machine(many)
+
+    return planned
+
+
+# -- what is given ---------------------------------------------------------------------------------
+
+
+def test_what_is_given_goes_before_the_preset(data: Sequences, tmp_path: Path) -> None:
+    heard = Listener()
+    train(
+        data, tmp_path / "m", preset="modern", callback=heard, window_x=3, scores="dot",
+        batches="sequences", **QUICK,
+    )  # fmt: skip
+    config = config_of(tmp_path / "m")
+    given = {"d": 8, "epochs": 2, "window_x": 3, "window_h": 5, "scores": "dot"}
+    assert config.items() >= (given | {"batches": "sequences", "preset": "modern"}).items()
+    assert config["fusion"] == "residual" and "auto" not in config.values()
+    assert heard.lines[0].startswith("modern: ") and "d 8, up to 2 epochs" in heard.lines[0]
+    assert "dot scores" in heard.lines[0] and "sequences" in heard.lines[0]
+    assert any(note.startswith("on a GPU: ") for note in heard.notes)
+
+
+def test_what_is_decided_goes_with_what_is_given(data: Sequences) -> None:
+    config = decided("sasrec", data, TWO_CORES, length=7)[0].config.as_dict()
+    assert (config["length"], config["copy_window"]) == (7, 7)
+    with pytest.raises(ConfigError, match="length is 3, but counting reads the last 5 events"):
+        decided("sasrec", data, TWO_CORES, length=3)
+    with pytest.raises(ConfigError, match="give a d that is a multiple of heads"):
+        decided("sasrec", data, TWO_CORES, d=30)
+
+
+def test_a_file_goes_before_the_preset(data: Sequences, tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text('version = 1\npreset = "modern"\nd = 8\nema = 0.5\n')
+    model = train(data, config=tmp_path / "c.toml", epochs=1, compare=False)
+    assert model.config.as_dict().items() >= {"d": 8, "ema": 0.5, "counting": True}.items()
+
+
+@pytest.mark.parametrize("name", ["random", "pop", "markov", "item-knn", "bpr"])
+def test_models_with_one_recipe_ignore_the_preset(name: str, data: Sequences) -> None:
+    epochs = {"epochs": 1} if name == "bpr" else {}
+    heard = Listener()
+    modern = train(data, model=name, preset="modern", compare=False, callback=heard, **epochs)
+    plain = train(data, model=name, compare=False, **epochs)
+    assert modern.config.as_dict() == plain.config.as_dict() and same_bits(modern, plain)
+    assert not heard.lines
+
+
+def test_the_papers_trainer_does_not_go_with_the_preset() -> None:
+    with pytest.raises(ConfigError, match="leave it out, or give --preset paper"):
+        make("gru", preset="modern", trainer="user-sgd")
+
+
+def test_a_model_fitted_on_everything_follows_the_rule(data: Sequences) -> None:
+    model = make("gru", preset="modern", d=8).fit(data, epochs=1)
+    assert not model.config.open and model.config.epochs == 1
+    assert model.config.as_dict().items() >= settings_of(data).items()
+
+
+def settings_of(data: Sequences) -> dict[str, Any]:
+    """Return the settings by the rule that neither size nor device decides."""
+    settings = settings_for("gru", Log.of(vars(statistics(data))))
+    sized = {"d", "epochs", "loss", "precision"}
+    return {name: value for name, value in settings.items() if name not in sized}
+
+
+# -- runs ------------------------------------------------------------------------------------------
+
+
+def test_the_same_run_twice_has_the_same_bits(data: Sequences) -> None:
+    runs = [train(data, preset="modern", split="leave-one-out", **QUICK) for _ in range(2)]
+    assert same_bits(*runs) and runs[0].config == runs[1].config
+
+
+def test_a_model_folder_keeps_every_choice(
+    data: Sequences, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = QUICK | {"d": 12, "preset": "modern"}
+    first = train(data, tmp_path / "m", split="leave-one-out", **settings)
+    assert load(tmp_path / "m").config == first.config
+    monkeypatch.setattr(recipe, "ALWAYS", recipe.ALWAYS | {"clip": 1.0})  # another version's rule
+    again = train(data, config=tmp_path / "m", split="leave-one-out", compare=False)
+    assert again.config == first.config and same_bits(again, first)
+    heard = Listener()
+    everything = train(
+        data, preset="modern", split="none", epochs_from=tmp_path / "m", callback=heard
+    )
+    epochs = first.about["selection"]["epoch"]
+    assert everything.config.as_dict() == first.config.as_dict() | {"epochs": epochs}
+    assert heard.lines[0].startswith(f"modern, as '{tmp_path / 'm'}' has it: ")
+
+
+def test_epochs_of_a_model_of_another_preset_are_refused(data: Sequences, tmp_path: Path) -> None:
+    train(data, tmp_path / "m", model="gru", preset="paper", d=4, epochs=1, compare=False)
+    with pytest.raises(ConfigError, match="holds gru of the preset paper, this run is gru of the"):
+        train(data, model="gru", preset="modern", split="none", epochs_from=tmp_path / "m")
+
+
+def test_a_refit_keeps_the_choices(
+    data: Sequences, tmp_path: Path, command: Callable[..., tuple[int, str, str]]
+) -> None:
+    data.save(tmp_path / "data")
+    options = ["--preset", "modern", "--set", "d=8", "--epochs", "2", "--split", "leave-one-out"]
+    out = tmp_path / "m"
+    code, _, said = command("train", tmp_path / "data", "-o", out, *options, "--refit")
+    assert code == 0, said
+    config, about = config_of(out), json.loads((out / "model.json").read_text())
+    assert config["epochs"] == about["evaluated"]["selection"]["epoch"]
+    assert config.items() >= {"d": 8, "preset": "modern", "fusion": "residual"}.items()
+    lines = [line for line in said.splitlines() if line.startswith("modern")]
+    assert len(lines) == 2 and lines[1].startswith(f"modern, as '{out}' has it: ")
+
+
+def test_without_validation_data_the_number_of_epochs_is_fixed(
+    data: Sequences, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recipe, "FIXED_EPOCHS_REPEATS", 1)
+    monkeypatch.setattr(recipe, "FIXED_EPOCHS", dict.fromkeys(recipe.FIXED_EPOCHS, 1))
+    heard = Listener()
+    model = train(data, preset="modern", split="none", d=8, callback=heard)
+    assert model.config.epochs == 1
+    assert heard.lines[1].startswith("1 epochs, the preset's fixed number: no validation data")
+
+
+def test_a_run_that_is_gone_on_with_keeps_its_settings(
+    data: Sequences, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: dict[str, Any] = {"preset": "modern", "split": "leave-one-out", "compare": False}
+    monkeypatch.setattr(recipe, "ALWAYS", recipe.ALWAYS | {"epochs": 3})
+    monkeypatch.setattr(recipe, "SIZES", (12,))
+    whole = train(data, **settings)
+    stopping = Listener(crash=2)
+    with pytest.raises(KeyboardInterrupt):
+        train(data, tmp_path / "m", callback=stopping, checkpoint_seconds=0, **settings)
+    monkeypatch.setattr(recipe, "SIZES", (8,))  # as on a smaller machine
+    monkeypatch.setattr(recipe, "ALWAYS", recipe.ALWAYS | {"epochs": 2})
+    shutil.copytree(tmp_path / "m", tmp_path / "copy")
+    with pytest.raises(ConfigError, match=r"a run of the preset modern.*give --preset modern"):
+        train(data, tmp_path / "copy", resume=True, split="leave-one-out", preset="paper")
+    heard = Listener()
+    resumed = train(data, tmp_path / "m", resume=True, callback=heard, **settings)
+    assert (resumed.config.as_dict()["d"], resumed.config.epochs) == (12, 3)
+    assert resumed.config == whole.config and same_bits(resumed, whole)
+    assert heard.lines[0].startswith("modern, as the run began: ")
+    stored = checkpoint.read_config(tmp_path / "m")
+    assert stored is not None and stored["epochs"] == 3
+
+
+def test_without_torch_one_line_names_the_install_and_the_paper(
+    data: Sequences, tmp_path: Path
+) -> None:
+    data.save(tmp_path / "data")
+    options = ("train", "data", "-o", "model", "--preset", "modern")
+    code = WITHOUT_TORCH + f"print(json.dumps(hcarec(*{options!r})))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.stdout.splitlines()[-1] == "2" and done.stderr.count("\n") == 1, done.stderr
+    assert "pip install 'hcarec[torch,serve]', or give --preset paper" in done.stderr
+    assert not (tmp_path / "model" / "model.json").exists()
