@@ -14,18 +14,15 @@ from hcarec.training.trainer import Progress, Trainer
 from hcarec.training.user_sgd import UserSGD
 
 
-def _minibatch(model: Model) -> type[Trainer]:
-    if model.config.preset == MODERN:
-        instead = f", or give --preset {PAPER}" if PRESETS[PAPER] in model.trainers else ""
-        require("torch", f"the preset {MODERN}", extra="torch,serve", instead=instead)
+def _minibatch() -> type[Trainer]:
     require("torch", "mini-batch training (--trainer minibatch)", extra="torch")
     from hcarec.training.minibatch import Minibatch
 
     return Minibatch
 
 
-TRAINERS: dict[str, Callable[[Model], type[Trainer]]] = {
-    "user-sgd": lambda model: UserSGD,
+TRAINERS: dict[str, Callable[[], type[Trainer]]] = {
+    "user-sgd": lambda: UserSGD,
     "minibatch": _minibatch,
 }
 """The trainers by their names, imported when needed; their settings are in `hcarec.settings`."""
@@ -34,7 +31,10 @@ TRAINERS: dict[str, Callable[[Model], type[Trainer]]] = {
 def trainer_of(model: Model) -> type[Trainer]:
     """Return the kind of trainer that a model's configuration names."""
     assert model.config.training is not None, "a model that counts has no trainer"
-    return TRAINERS[model.config.training.name](model)
+    if model.config.preset == MODERN:
+        instead = f", or give --preset {PAPER}" if PRESETS[PAPER] in model.trainers else ""
+        require("torch", f"the preset {MODERN}", extra="torch,serve", instead=instead)
+    return TRAINERS[model.config.training.name]()
 
 
 def settle(model: Model, device: str) -> str | None:
