@@ -462,3 +462,12 @@ def test_a_choice_is_that_of_validation_and_not_of_the_test() -> None:
     assert len(set(values)) > 1 and chosen == configs[int(np.argmax(values))]
     without_test = dataclasses.replace(parts, test=parts.train, history=parts.train)
     assert choosing.choose(configs, data, without_test, "ndcg@10", hide_seen=False, threads=1) == (chosen, values)
+
+
+def test_ranks_that_were_left_behind_come_with_a_second_merge(done: tuple[Path, pl.DataFrame], tmp_path: Path) -> None:
+    shutil.copytree(done[0] / "contest", tmp_path / "bare" / "contest", ignore=shutil.ignore_patterns("users"))
+    ours = trial_results(tmp_path / "ours")
+    assert merge(ours, [tmp_path / "bare"]) == len(ours.read()) > 0
+    assert not any(ranks_file(ours, key).exists() for key in ours.read())
+    assert merge(ours, [done[0]]) == 0
+    assert all(ranks_file(ours, key).exists() for key in ours.read())

@@ -198,8 +198,8 @@ def rank_variants(
         if others is None:
             items = corrections[:2]
             products = _pair_scores(H, X, items, None, threads)
-            found = rank(H, X, tie_rank, k, hidden=_distinct_within(items, not_shown), packed=packed, by_tie=by_tie, threads=threads)
-            others = found.scores, np.where(found.items >= 0, tie_rank[found.items], _LAST_TIE)
+            plain = rank(H, X, tie_rank, k, hidden=_distinct_within(items, not_shown), packed=packed, by_tie=by_tie, threads=threads)
+            others = plain.scores, np.where(plain.items >= 0, tie_rank[plain.items], _LAST_TIE)
         scores, ties = np.full((n_users, k), -np.inf, np.float32), np.full((n_users, k), _LAST_TIE, np.int32)
         kernels.offer_corrected(*corrections, products, tie_rank, no_mask, *not_shown, 0, n_users, scores, ties)
         scores, ties = np.concatenate([others[0], scores], axis=1), np.concatenate([others[1], ties], axis=1)

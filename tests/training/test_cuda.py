@@ -183,6 +183,17 @@ def run(trainer: Trainer, epochs: int = 2) -> list[float]:
     return [now.loss for number in range(first, epochs + 1) for now in trainer.epoch(number)]
 
 
+def run_by_reference(trainer: Trainer, epochs: int = 2) -> list[float]:
+    """Train with the loss of the reference; see `run`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            objective,
+            "cross_entropy",
+            lambda H, Z, targets, *_, **__: reference.cross_entropy(H, Z, targets),
+        )
+        return run(trainer, epochs)
+
+
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_the_same_curve_and_parameters_as_the_reference(
     case: dict[str, Any], device: str, monkeypatch: pytest.MonkeyPatch
@@ -199,13 +210,8 @@ def test_the_same_curve_and_parameters_as_the_reference(
     part = make_part(30, 14, N_ITEMS)
     trainer = make(HCAGRU, device, part, N_ITEMS, **settings)
     curve = run(trainer)
-    monkeypatch.setattr(
-        objective,
-        "cross_entropy",
-        lambda H, Z, targets, *_, **__: reference.cross_entropy(H, Z, targets),
-    )
     truth = make(ReferenceModel, "cpu", part, N_ITEMS, **settings)
-    assert curve == pytest.approx(run(truth), rel=LOSS)
+    assert curve == pytest.approx(run_by_reference(truth), rel=LOSS)
     assert len(curve) > 4 and trainer.parameters.keys() == truth.parameters.keys()
     for tensors in ("parameters", "state"):
         own, true = getattr(trainer, tensors), getattr(truth, tensors)
@@ -305,6 +311,16 @@ def test_no_step_waits_for_the_card() -> None:
             trainer._learn(batch, 100)
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.usefixtures("card")
+@pytest.mark.parametrize("copy_window", [0, 4])
+def test_sizes_that_kernels_do_not_take_run_step_by_step(copy_window: int) -> None:
+    part, settings = make_part(30, 14, N_ITEMS), {"d": 520, "copy_window": copy_window}
+    trainer = make(HCAGRU, "cuda", part, N_ITEMS, **settings)
+    assert trainer.graphs is None and not trainer.objective.static
+    truth = make(ReferenceModel, "cpu", part, N_ITEMS, **settings)
+    assert run(trainer, epochs=1) == pytest.approx(run_by_reference(truth, epochs=1), rel=LOSS)
 
 
 @pytest.mark.usefixtures("card")

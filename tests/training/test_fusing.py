@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -303,3 +304,13 @@ def test_a_term_of_a_network_without_one_is_refused(network: NetworkModel, data:
     plain.set_tensors(network.tensors)
     with pytest.raises(ModelError, match="it holds"):
         plain.check_parameters()
+
+
+def test_without_numba_it_is_said_before_the_first_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "numba", None)
+    data = synthetic(users=30, items=20, mean_length=8)
+    words = (
+        "the counting term needs the package numba, which is not installed: pip install numba, or"
+    )
+    with pytest.raises(ConfigError, match=words):
+        train(data, model="gru", trainer="minibatch", counting=True, epochs=1)

@@ -51,7 +51,7 @@ def experiment(
     min_user_events: Annotated[int | None, Option(help="Of raw logs, leave out users with fewer events.")] = None,
     max_user_events: Annotated[int | None, Option(help="Of raw logs, leave out users with more events.")] = None,
     user: Annotated[str | None, Option(help="The user whose attention is shown; the first with full windows by default.")] = None,
-    workers: Annotated[int | None, Option(help="Runs at once; one for each core by default, and of those that share a GPU four.")] = None,
+    workers: Annotated[int | None, Option(help="Runs at once; one for each core by default, and of those that share a GPU eight.")] = None,
     device: Annotated[str, Option(help="Of contest and ablation: what computes mini-batches, auto, cpu or cuda.")] = "auto",
     methods: Annotated[list[str] | None, Option(metavar="METHOD", help="Of contest and ablation: do this method alone. May be repeated.")] = None,
     minutes: Annotated[float | None, Option(help="Of contest and ablation: end after so long, at a checkpoint; the same command goes on.")] = None,

@@ -70,7 +70,7 @@ def ablation(data: Sources, out: str | Path, **settings: Any) -> pl.DataFrame:
 def run_trials(name: str, data: Sources, out: str | Path, **settings: Any) -> int:
     """Do what is missing of `contest` or `ablation` and write records alone; return how many trials are left.
 
-    With prepared logs, mini-batches and a GPU this needs NumPy, torch and safetensors; to go on after `minutes`, msgspec.
+    With prepared logs, mini-batches and a GPU this needs NumPy, Numba, torch and safetensors; to go on after `minutes`, msgspec.
     """
     from hcarec.experiments.grid import missing
 

@@ -55,7 +55,7 @@ class NetworkModel(Model):
     # -- the counting term -----------------------------------------------------------------------------------------
 
     def set_catalog(self, data: Sequences, items: np.ndarray) -> None:
-        """Take over the catalogue of a data set; a table of another one is dropped."""
+        """Take over the catalog of a data set; a table of another one is dropped."""
         super().set_catalog(data, items)
         self.counting_term = None
 

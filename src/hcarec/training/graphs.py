@@ -40,11 +40,11 @@ class Graphs(Generic[T]):
             place(inputs)
             return graph
         inputs = StaticInputs(self._device)
-        now, aside = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        aside.wait_stream(now)
-        with torch.cuda.stream(aside):
+        stream, side_stream = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side_stream.wait_stream(stream)
+        with torch.cuda.stream(side_stream):
             self._rehearse(place(inputs))
-        now.wait_stream(aside)
+        stream.wait_stream(side_stream)
         inputs.restart()
         graph = self._capture(place(inputs))  # placed anew: nothing computed from it is left over
         self._graphs[shape] = inputs, graph

@@ -19,7 +19,7 @@ from hcarec.errors import ConfigError
 from hcarec.hardware import Cost
 from hcarec.models import Model
 from hcarec.ops.hca.shards import one_torch_thread
-from hcarec.ops.loss.torch import default_backend
+from hcarec.ops.loss.torch import choose_backend, default_backend
 from hcarec.ops.parameters import Theta
 from hcarec.ops.rank.torch import default_backend as ranking_backend
 from hcarec.ops.transfer import Send, to_device
@@ -86,13 +86,24 @@ class Minibatch(Trainer):
             if self.settings.ema
             else {}
         )
-        self.objective = Objective(self.settings, model.item_events, self.device, threads)
+        backend = self._loss_backend()
+        self.objective = Objective(self.settings, model.item_events, self.device, threads, backend)
         self.graphs: Graphs[Inputs] | None = None
-        if self.device.type == "cuda" and self.objective.static:
+        # Layers in plain torch go by lengths that the host knows: no two batches are the same work.
+        layers = model.backends(self.device.type).get("layers", "triton")
+        if self.device.type == "cuda" and self.objective.static and layers == "triton":
             self.graphs = Graphs(self.device, self._rehearse, self._take_step)
         self.loss = torch.zeros((), device=self.device)
         """The loss since the last report, summed over targets."""
         self.step = 0
+
+    def _loss_backend(self) -> str | None:
+        """Return what computes cross-entropy at this size and precision; None for other losses."""
+        if self.settings.loss != "cross-entropy":
+            return None
+        vectors = torch.empty(1, self.named["X"].shape[1], device=self.device)
+        with self._precision(), self._autocast():
+            return choose_backend(vectors, vectors)
 
     def _make_optimizer(self) -> torch.optim.AdamW:
         """Return AdamW with its moments, which a CUDA graph must find in their places."""
@@ -184,10 +195,9 @@ class Minibatch(Trainer):
     def _loss(self, inputs: Inputs) -> Tensor:
         """Return the mean loss of a batch."""
         items, rows, steps, targets, _, packings = inputs
-        with torch.autocast(
-            self.device.type, torch.bfloat16, enabled=self.settings.precision == "bfloat16"
-        ):
-            # No position is trained on twice, so no two of them add to the gradient of one row.
+        with self._autocast():
+            # No position is trained on twice, so no two of them add to the gradient of one row;
+            # those that fill up a batch share a row, and add zeros to its gradient.
             outputs = self.network.run(items, packings).flatten(0, 1)
             outputs = outputs.index_select(0, rows * items.shape[1] + steps)
             corrections = self.network.corrections(items, rows, steps, outputs)
@@ -228,6 +238,11 @@ class Minibatch(Trainer):
             yield
         finally:
             torch.set_float32_matmul_precision(before)
+
+    def _autocast(self) -> torch.autocast:
+        """Return what makes the forward pass compute in bfloat16, where the settings say so."""
+        low = self.settings.precision == "bfloat16"
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=low)
 
     # -- state -----------------------------------------------------------------------------------
 

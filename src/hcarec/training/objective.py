@@ -8,7 +8,7 @@ from torch import Tensor
 
 from hcarec.ops.hca.copying import trimmed
 from hcarec.ops.loss import sampled
-from hcarec.ops.loss.torch import cross_entropy, default_backend
+from hcarec.ops.loss.torch import cross_entropy
 from hcarec.settings import MinibatchSettings
 
 POPULARITY = 0.75
@@ -24,10 +24,12 @@ class Objective:
         item_events: np.ndarray,
         device: torch.device,
         threads: int,
+        backend: str | None,
     ) -> None:
+        """`backend` computes cross-entropy; None for other losses."""
         assert settings.loss != "auto", "the plan has not chosen the loss"
         self._settings, self._n_items = settings, len(item_events)
-        self._device, self._threads = device, threads
+        self._device, self._threads, self._backend = device, threads, backend
         weights = np.ones(len(item_events))
         if settings.sampling == "popularity":
             weights = np.maximum(item_events, 1).astype(np.float64) ** POPULARITY
@@ -39,8 +41,7 @@ class Objective:
 
         Then all steps of one shape are the same work for a GPU.
         """
-        whole = self._settings.loss == "cross-entropy"
-        return whole and default_backend(self._device.type) == "triton"
+        return self._backend == "triton"
 
     def __call__(
         self,
@@ -53,7 +54,7 @@ class Objective:
         if corrections is not None and not self.static:
             corrections = trimmed(corrections)
         if self._settings.loss == "cross-entropy":
-            return cross_entropy(H, Z, targets, corrections, threads=self._threads)
+            return cross_entropy(H, Z, targets, corrections, self._backend, self._threads)
         chances = self._chances if self._settings.sampling == "popularity" else None
         drawn = sampled.draw(self._settings.negatives, chances, self._n_items, self._device)
         found = sampled.scores(H, Z, targets, drawn, corrections)

@@ -243,3 +243,12 @@ def test_a_gpu_is_the_default_place_and_never_waits(corrected: str) -> None:
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert same([loss.item(), *(leaf.grad.cpu().double().numpy() / 3 for leaf in leaves)], wanted)
+
+
+def test_rounding_to_tf32_keeps_what_is_not_finite() -> None:
+    odd = np.array([0x7FFFFFFF, 0xFFFFFFFF, 0x7FC00000, 0x7F800000], np.uint32).view(np.float32)
+    plain = np.array([1 + 2**-11, 1 + 2**-10, -(1 + 2**-12), 0, 3e38], np.float32)
+    rounded = triton._round(torch.from_numpy(np.append(odd, plain))).numpy()
+    assert np.isnan(rounded[:3]).all() and np.isposinf(rounded[3])
+    assert (np.abs(rounded[4:] - plain) <= 2.0**-11 * np.abs(plain)).all()
+    assert (rounded[4:].view(np.uint32) % (1 << 13) == 0).all()

@@ -19,8 +19,9 @@ Record = dict[str, Any]
 def merge(results: Results, folders: Sequence[Path]) -> int:
     """Take over the records of other folders of results, and their ranks; return how many are new.
 
-    All is checked before anything is written: records of one log must be of the same data and
-    protocol, and those of one method on it of the same settings.
+    Ranks of a record that is here already are taken over where they are missing. All is checked
+    before anything is written: records of one log must be of the same data and protocol, and those
+    of one method on it of the same settings.
     """
     results.make()
     sources = [_source(folder) for folder in folders]
@@ -35,9 +36,12 @@ def merge(results: Results, folders: Sequence[Path]) -> int:
                 _check_record(record, peers, logs, source)
                 fresh[key] = source, record
     write_json(results.folder / FILE, logs)
-    for key, (source, record) in fresh.items():
-        if (ranks := ranks_file(source, key)).exists():
-            atomic.write_bytes(ranks_file(results, key), ranks.read_bytes())
+    for source in sources:
+        for key in source.read():
+            ranks, here = ranks_file(source, key), ranks_file(results, key)
+            if ranks.exists() and not here.exists():
+                atomic.write_bytes(here, ranks.read_bytes())
+    for _, record in fresh.values():
         results.write(record["data"]["name"], record)
     results.pack()
     return len(fresh)

@@ -37,6 +37,8 @@ K = 10
 DEPTH = 100
 """How far down the rank of a user's test item is kept; 0 stands for further down."""
 SPLIT, SELECTION = "leave-one-out", "validation"
+Figures = dict[str, dict[str, float | None]]
+"""Metrics under each rule; None for one that is no number."""
 CURVES = ("loss", f"ndcg@{K}")
 """What is kept of every epoch."""
 
@@ -154,7 +156,7 @@ class Trial:
             self.candidates, data, parts, metric, hide_seen=self.rule == F, threads=self.threads
         )
         pairs = zip(self.candidates, values, strict=True)
-        return config, [{"config": one.as_dict(), metric: _short(value)} for one, value in pairs]
+        return config, [{"config": each.as_dict(), metric: _short(value)} for each, value in pairs]
 
     def _train(self, data: Sequences, config: Config, work: Path, callback: Callback) -> Model:
         trains = config.trains
@@ -168,12 +170,12 @@ class Trial:
 
     def _evaluate(
         self, model: Model, parts: Split, last: int | None = None
-    ) -> tuple[dict[str, dict[str, float]], dict[str, np.ndarray]]:
+    ) -> tuple[Figures, dict[str, np.ndarray]]:
         """Return the figures and the ranks of the test items (users,) under each rule.
 
         Predictions are from the whole history, or from the `last` events of it.
         """
-        from hcarec.evaluation import evaluate_part
+        from hcarec.evaluation import evaluate_part, finite
 
         figures, ranks = {}, {}
         for rule in RULES:
@@ -183,13 +185,11 @@ class Trial:
                 last=last,
             )  # fmt: skip
             kept = (f"ndcg@{K}", f"recall@{K}", f"coverage@{K}", f"popularity@{K}", "auc")
-            figures[rule] = {name: float(metrics[name]) for name in kept}
+            figures[rule] = finite({name: metrics[name] for name in kept})
             ranks[rule] = ranks_of(users[f"rr@{DEPTH}"])
         return figures, ranks
 
-    def _record(
-        self, model: Model, figures: dict[str, dict[str, float]], log: list[dict[str, Any]]
-    ) -> dict[str, Any]:
+    def _record(self, model: Model, figures: Figures, log: list[dict[str, Any]]) -> dict[str, Any]:
         about = model.about
         rules, epoch = about["protocol"], about["selection"]["epoch"]
         seen = {rule: {**rules, "seen": "hidden" if rule == F else "kept"} for rule in RULES}

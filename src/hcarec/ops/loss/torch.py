@@ -43,7 +43,7 @@ def cross_entropy(
     A back-end given by name that cannot run is a ConfigError.
     """
     if backend is None:
-        backend = _choose(H, Z)
+        backend = choose_backend(H, Z)
     if backend not in BACKENDS:
         raise ConfigError(
             f"back-end '{backend}' of the loss: expected one of {', '.join(BACKENDS)}"
@@ -68,7 +68,7 @@ def default_backend(device: str) -> str:
     return "triton" if _HAS_TRITON else "torch"
 
 
-def _choose(H: Tensor, Z: Tensor) -> str:
+def choose_backend(H: Tensor, Z: Tensor) -> str:
     """Return the back-end for the device of H; one of types that kernels lack takes "torch"."""
     backend = default_backend(H.device.type)
     return "torch" if backend == "triton" and _triton_obstacle(H, Z) else backend

@@ -138,7 +138,8 @@ def _prepare(H: Tensor, Z: Tensor, precision: str) -> _Pass:
 
 def _round(factors: Tensor) -> Tensor:
     """Round float32 to the bits that products in tf32 read: the chip itself cuts them off."""
-    return ((factors.view(torch.int32) + (1 << 12)) & -(1 << 13)).view(torch.float32)
+    rounded = ((factors.view(torch.int32) + (1 << 12)) & -(1 << 13)).view(torch.float32)
+    return torch.where(factors.isfinite(), rounded, factors)  # the sum may wrap around for NaN
 
 
 def _transpose(one: _Pass) -> Tensor:

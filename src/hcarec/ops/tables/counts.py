@@ -67,7 +67,7 @@ def _make_kernel(sources: int) -> Any:
 
 @cache
 def _kernel() -> Any:
-    given = [array(dtype, given=True) for dtype in ("int32", "int64", "float32")]
+    corrections = [array(dtype, given=True) for dtype in ("int32", "int64", "float32")]
     numbers = [types.float64, types.float64]
     out = [array("int32"), array("int64"), array("float32")]
-    return compiled(_make_kernel, types.int64(*given, *given, *numbers, *out))
+    return compiled(_make_kernel, types.int64(*corrections, *corrections, *numbers, *out))
