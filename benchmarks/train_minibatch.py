@@ -72,7 +72,7 @@ class Ours:
         part = split(data, "none").train
         model = make(model="hca-gru", trainer="minibatch", window_x=5, window_h=5, d=D, length=LENGTH, loss="cross-entropy")
         model.set_catalog(data, np.asarray(part.items))
-        settle(model)
+        settle(model, "cpu")
         model.initialize(part.items, part.offsets, 0)
         self.settings = model.config.as_dict()
         self._trainer, self._epoch = trainer_of(model)(model, part, RunSettings(device="cpu", threads=threads)), 0
