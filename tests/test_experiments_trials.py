@@ -17,6 +17,7 @@ from hcarec import HcarecError, experiments, synthetic
 from hcarec.comparison import bootstrap, sign_flip
 from hcarec.data.split import split
 from hcarec.experiments.data_sets import noted_statistics, prepare_all
+from hcarec.experiments.grid import alone
 from hcarec.experiments.results import Results
 from hcarec.experiments.run import DataSet
 from hcarec.experiments.trials import ablation, choosing, contest, figures
@@ -471,3 +472,16 @@ def test_ranks_that_were_left_behind_come_with_a_second_merge(done: tuple[Path, 
     assert not any(ranks_file(ours, key).exists() for key in ours.read())
     assert merge(ours, [done[0]]) == 0
     assert all(ranks_file(ours, key).exists() for key in ours.read())
+
+
+def test_merging_waits_for_nobody_and_meets_nobody(done: tuple[Path, pl.DataFrame], tmp_path: Path) -> None:
+    ours = trial_results(tmp_path / "ours")
+    ours.make()
+    with alone(ours), pytest.raises(HcarecError, match="another experiment is running"):
+        merge(ours, [done[0]])
+    assert not ours.read() and merge(ours, [done[0]]) > 0
+
+
+def test_a_merge_is_no_plan(command: Any, done: tuple[Path, pl.DataFrame], tmp_path: Path) -> None:
+    code, _, err = command("experiment", "contest", "--merge", done[0], "--dry-run", "-o", tmp_path / "out")
+    assert code == 2 and "--merge joins finished records and --dry-run plans runs: give one of them" in err

@@ -38,8 +38,10 @@ def run_trials(
 
     if minutes is not None and not minutes > 0:
         raise ConfigError(f"minutes is {minutes:g}: give a number above 0")
+    if merged and dry_run:
+        raise ConfigError("--merge joins finished records and --dry-run plans runs: give one of them")
     results = trial_results(out, settings.first_seed, work)
-    if merged and not dry_run:
+    if merged:
         fresh = merge(results, merged)
         console(stderr=True).print(f"{fresh} new record{'s' * (fresh != 1)} from {', '.join(map(str, merged))}", markup=False)
     if sources:

@@ -80,7 +80,7 @@ def go(
     """
     deadline = math.inf if minutes is None else time.time() + 60 * minutes
     results.make()
-    with _alone(results), safe_import_path():
+    with alone(results), safe_import_path():
         try:
             standing = _go(runs, results, workers, told or (lambda standing: None), deadline)
             standing.out_of_time = standing.stopped and time.time() >= deadline
@@ -204,7 +204,7 @@ def _begin_worker(messages: Any, stopping: Any, deadline: float) -> None:
 
 
 @contextlib.contextmanager
-def _alone(results: Results) -> Iterator[None]:
+def alone(results: Results) -> Iterator[None]:
     """Hold the folder of results, so that no run is done twice at the same time; the system lets go of it when the process ends."""
     try:
         import fcntl

@@ -49,7 +49,6 @@ class Study:
             self._grid(step, runs)
             for run in runs if step == "attention" else ():
                 measure_attention(run, self.results, self.user)
-        self.results.pack()
         self._tests()
 
     def runs(self, step: str) -> list[Run]:

@@ -9,6 +9,7 @@ from typing import Any
 from hcarec import atomic
 from hcarec.errors import ConfigError
 from hcarec.experiments.data_sets import FILE, noted_statistics
+from hcarec.experiments.grid import alone
 from hcarec.experiments.results import Results, write_json
 from hcarec.experiments.trials.study import FOLDER, trial_results
 from hcarec.experiments.trials.trial import ranks_file
@@ -23,8 +24,13 @@ def merge(results: Results, folders: Sequence[Path]) -> int:
     before anything is written: records of one log must be of the same data and protocol, and those
     of one method on it of the same settings.
     """
-    results.make()
     sources = [_source(folder) for folder in folders]
+    results.make()
+    with alone(results):
+        return _merge(results, sources)
+
+
+def _merge(results: Results, sources: Sequence[Results]) -> int:
     logs, known = noted_statistics(results), results.read()
     fresh: dict[str, tuple[Results, Record]] = {}
     for source in sources:
