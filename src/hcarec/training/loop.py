@@ -11,6 +11,7 @@ import math
 import threading
 import time
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ from hcarec import protocol as protocols
 from hcarec.data.split import Part, Split, split
 from hcarec.errors import ConfigError, DeviceError, ModelError
 from hcarec.evaluation import evaluate_part, finite
-from hcarec.extras import require
 from hcarec.models import Model
 from hcarec.models.network import NetworkModel
 from hcarec.sequences import Sequences
@@ -181,8 +181,12 @@ class Loop:
         self.run = replace(self.run, device=kind.choose_device(self.run.device))
         elsewhere = self._apply_recipe() if self.model.config.open else None
         note = settle(self.model, self.run.device)
-        if isinstance(self.model, NetworkModel) and self.model.settings.counting:
-            require("numba", "the counting term", instead=", or --set counting=false")
+        counts = isinstance(self.model, NetworkModel) and self.model.settings.counting
+        if counts and find_spec("numba") is None:  # a machine for GPUs may lack it
+            raise ConfigError(
+                "the counting term needs the package numba, which is not installed:"
+                " pip install numba, or --set counting=false"
+            )
         device = kind.describe_device(self.run.device, self.model)
         return tuple(filter(None, (device, elsewhere, note)))
 
