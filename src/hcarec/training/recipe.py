@@ -28,6 +28,8 @@ SHORT, LONG = 20, 100
 """Mean events of a user below which a log has short histories, and from which on long ones."""
 RARE = 50
 """Events of an item, on average, below which its vector needs more regularization."""
+LARGE = 300_000
+"""Events from which on batches of prefixes are larger: as good, in half the time."""
 
 # -- the tables ------------------------------------------------------------------------------------
 
@@ -50,9 +52,13 @@ REPEATS: dict[str, Any] = {
 """Logs with repeats."""
 SEQUENCES: dict[str, Any] = {"batches": "sequences", "batch_size": 128, "length": 100}
 SEQUENCES_LONG: dict[str, Any] = {"length": 200}
-SEQUENCES_REPEATS: dict[str, Any] = {"batch_size": 64, "length": 100}
+SEQUENCES_REPEATS: dict[str, Any] = {"batches": "sequences", "batch_size": 64, "length": 100}
+"""What a CPU takes of logs with repeats: positions would take three times as long."""
+POSITIONS_REPEATS: dict[str, Any] = SEQUENCES_REPEATS | {"batches": "positions", "positions": 8}
+"""Logs with repeats and longer histories."""
 PREFIXES: dict[str, Any] = {"batches": "prefixes", "batch_size": 256, "length": 50}
 """Short histories."""
+PREFIXES_LARGE: dict[str, Any] = {"batch_size": 1024}
 PREFIXES_REPEATS: dict[str, Any] = {"copy_window": 20}
 POSITIONS: dict[str, Any] = {"batches": "positions", "batch_size": 128, "positions": 4}
 """What stands in for prefixes where a CPU would take too long: nearly as good, and cheaper."""
@@ -78,17 +84,19 @@ MEMORY_SHARE = 0.5
 
 
 class Log(NamedTuple):
-    """What the rule knows of a log: the share of repeats, and mean events of a user and an item."""
+    """What the rule knows of a log: the share of repeats, events, their means by user and item."""
 
     repeats: float
     mean_length: float
     events_per_item: float
+    events: int
 
     @classmethod
     def of(cls, figures: Mapping[str, Any]) -> Log:
         """Return that from the statistics of a log."""
         events_per_item = figures["events"] / max(figures["items"], 1)
-        return cls(figures["repeats"], figures["mean_length"], events_per_item)
+        repeats, mean_length = figures["repeats"], figures["mean_length"]
+        return cls(repeats, mean_length, events_per_item, figures["events"])
 
     @property
     def has_repeats(self) -> bool:
@@ -147,8 +155,9 @@ def settings_for(model: str, log: Log) -> dict[str, Any]:
         settings |= ONCE_RARE
     if log.is_short:
         settings |= PREFIXES | (PREFIXES_REPEATS if log.has_repeats else {})
+        settings |= PREFIXES_LARGE if log.events >= LARGE else {}
     elif log.has_repeats:
-        settings |= SEQUENCES | SEQUENCES_REPEATS
+        settings |= POSITIONS_REPEATS
     else:
         settings |= SEQUENCES | (SEQUENCES_LONG if log.mean_length >= LONG else {})
     if model == "sasrec":
@@ -167,6 +176,8 @@ def decide(model: Model, run: Run, machine: Machine) -> Decision:
     if machine.device == "cpu":
         there = config.decide(settings)
         elsewhere = f"on a GPU: {_size(there)}, {there.as_dict()['batches']}"
+        if settings["batches"] == "positions":
+            settings |= SEQUENCES_REPEATS
         settings |= _sized(model, settings, run, machine)
     lines = []
     if not run.judged and "epochs" in config.open:

@@ -1,0 +1,209 @@
+"""The trials behind the preset `modern`: twelve one-seed runs per model and log, judged by validation alone.
+
+python benchmarks/recipe_trials.py --data FOLDER --output trials.jsonl
+
+FOLDER holds prepared logs (movielens-1m, amazon_beauty, foursquare_sg; online_retail, tafeng and
+tmall are explored too). Every trial changes the preset by a few settings. All trials of a model on
+a log are trained for a few epochs; the best third of them goes on to the end. A line of the output
+is a trial: its settings, the epoch chosen, and NDCG@10 on validation, alone and with the counting
+term. Figures of the test part are not written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import time
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+GOES_ON = 4
+"""Trials of a model on a log that are trained to the end."""
+MODELS = ("hca-gru", "gru", "sasrec")
+
+ONCE: dict[str, dict[str, Any]] = {
+    "preset": {},
+    "dropout .3": {"input_dropout": 0.3, "output_dropout": 0.3},
+    "dropout .5": {"input_dropout": 0.5, "output_dropout": 0.5},
+    "hidden dropout .2": {"hidden_dropout": 0.2},
+    "hidden dropout .4": {"hidden_dropout": 0.4},
+    "1 block": {"blocks": 1},
+    "3 blocks": {"blocks": 3},
+    "rate 5e-4": {"learning_rate": 5e-4},
+    "rate 2e-3": {"learning_rate": 2e-3},
+    "decay .1": {"weight_decay": 0.1},
+    "d 384": {"d": 384},
+    "no item norm": {"item_norm": False},
+}
+RARE: dict[str, dict[str, Any]] = {
+    "preset": {},
+    "dropout .4": {"input_dropout": 0.4, "output_dropout": 0.4},
+    "dropout .6": {"input_dropout": 0.6, "output_dropout": 0.6},
+    "hidden dropout .4": {"hidden_dropout": 0.4},
+    "hidden dropout .5": {"hidden_dropout": 0.5},
+    "1 block": {"blocks": 1},
+    "1 block, hidden dropout .4": {"blocks": 1, "hidden_dropout": 0.4},
+    "rate 5e-4": {"learning_rate": 5e-4},
+    "rate 2e-3": {"learning_rate": 2e-3},
+    "decay .3": {"weight_decay": 0.3},
+    "batches of 512": {"batch_size": 512},
+    "4 positions": {"batches": "positions", "batch_size": 128, "positions": 4},
+}
+REPEATS: dict[str, dict[str, Any]] = {
+    "preset": {},
+    "item norm": {"item_norm": True},
+    "dropout .5": {"input_dropout": 0.5, "output_dropout": 0.5},
+    "dropout .3, averages .99": {"input_dropout": 0.3, "output_dropout": 0.3, "ema": 0.99},
+    "averages .99": {"ema": 0.99},
+    "rate 5e-4": {"learning_rate": 5e-4},
+    "rate 2e-3": {"learning_rate": 2e-3},
+    "decay .1": {"weight_decay": 0.1},
+    "d 128": {"d": 128},
+    "8 positions": {"batches": "positions", "batch_size": 64, "positions": 8},
+    "cosine": {"scores": "cosine", "output_norm": False, "item_norm": True},
+    "1 block": {"blocks": 1, "hidden_dropout": 0.3},
+}
+REPEATS_SASREC = {"1 block": {"blocks": 1}}
+"""Where self-attention has another setting under a name: it has two blocks from the start."""
+_SEQUENCES = ("preset", "item norm", "dropout .3, averages .99", "averages .99", "8 positions", "rate 2e-3")
+EXPLORED: dict[str, tuple[int, dict[str, dict[str, Any]]]] = {
+    "tmall": (20, {"preset": {}, "batches of 1,024": {"batch_size": 1024}, "batches of 1,024, item norm": {"batch_size": 1024, "item_norm": True}}),
+    "online_retail": (60, {name: REPEATS[name] for name in _SEQUENCES}),
+    "tafeng": (60, {name: REPEATS[name] for name in _SEQUENCES[:5]}),
+}
+"""Beyond the trials: the most epochs, and what is tried of hca-gru."""
+
+
+class Trial(NamedTuple):
+    """A run: the settings that differ from the preset's on a log."""
+
+    log: str
+    model: str
+    name: str
+    changes: dict[str, Any]
+    rule: str
+
+
+class Log(NamedTuple):
+    """A log of the trials: what is tried, the rule that decides, epochs before and after the cut."""
+
+    trials: dict[str, dict[str, Any]]
+    rule: str
+    first: int
+    most: int
+
+
+LOGS = {
+    "movielens-1m": Log(ONCE, "F", 24, 90),
+    "amazon_beauty": Log(RARE, "F", 10, 40),
+    "foursquare_sg": Log(REPEATS, "U", 12, 80),
+}
+
+
+def train_trial(trial: Trial, data: Path, work: Path, epochs: int, resume: bool, device: str) -> dict[str, Any]:
+    """Train a trial for some epochs and return its record."""
+    from hcarec.data.statistics import statistics
+    from hcarec.experiments.trials.modern import modern
+    from hcarec.sequences import Sequences
+    from hcarec.training import train
+
+    began, log = time.perf_counter(), Sequences.open(data / trial.log)
+    settings = modern(trial.model, vars(statistics(log))) | trial.changes
+    folder = work / f"{trial.log}-{trial.model}-{trial.name}".replace(" ", "_")
+    model = train(
+        log, folder, model=trial.model, split="leave-one-out", selection="validation", hide_seen=trial.rule == "F",
+        seed=0, threads=1, device=device, ks=(10,), compare=False, keep_model=False, resume=resume,
+        **settings | {"epochs": epochs},
+    )  # fmt: skip
+    about = model.about
+    best, counting = about["selection"]["best"]["ndcg@10"], about["training"]["counting"]
+    return {
+        "log": trial.log, "name": trial.name, "model": trial.model, "rule": trial.rule,
+        "settings": model.config.as_dict(), "seed": 0, "epoch": about["selection"]["epoch"],
+        "epochs": about["training"]["epochs"],
+        "validation": {trial.rule: {"ndcg@10": best["value"]}},
+        "fused": {trial.rule: {"scale": counting["scale"], "floor": counting["floor"], "ndcg@10": counting["fused"]}},
+        "round": "trial", "seconds": round(time.perf_counter() - began, 1),
+        "seconds_per_epoch": round(about["training"]["training_seconds"] / about["training"]["epochs"], 3),
+    }  # fmt: skip
+
+
+def trials_of(log: str, model: str) -> list[Trial]:
+    """Return the trials of a model on a log."""
+    changes = LOGS[log].trials | (REPEATS_SASREC if model == "sasrec" and log == "foursquare_sg" else {})
+    return [Trial(log, model, name, changed, LOGS[log].rule) for name, changed in changes.items()]
+
+
+def main() -> None:
+    """Run all trials that the folder has logs for, and write a line for each."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--data", type=Path, required=True, help="folder of prepared logs")
+    parser.add_argument("--output", type=Path, required=True, help="file of records, a line each")
+    parser.add_argument("--workers", type=int, default=10)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--quick", action="store_true", help="two epochs of two trials a model")
+    options = parser.parse_args()
+
+    from hcarec import sharing
+
+    context = multiprocessing.get_context("spawn")
+    with sharing.card(), TemporaryDirectory() as work, options.output.open("a") as out:
+        pool = ProcessPoolExecutor(options.workers, mp_context=context)
+
+        def submit(trial: Trial, epochs: int, resume: bool = False) -> Future[dict[str, Any]]:
+            return pool.submit(train_trial, trial, options.data, Path(work), epochs, resume, options.device)
+
+        def write(record: dict[str, Any]) -> None:
+            out.write(json.dumps(record) + "\n")
+            out.flush()
+            alone, fused = (record[part][record["rule"]]["ndcg@10"] for part in ("validation", "fused"))
+            print(
+                f"{record['log']:14} {record['model']:8} {record['name']:28} {record['epoch']:3}/{record['epochs']:3}"
+                f" {alone:.4f} {fused:.4f} {record['seconds']:6.1f} s {record['seconds_per_epoch']:.2f}",
+                flush=True,
+            )
+
+        groups: dict[tuple[str, str], list[tuple[dict[str, Any], Trial]]] = {}
+        pending: dict[Future[dict[str, Any]], tuple[Trial, bool]] = {}
+        for log, (most, explored) in EXPLORED.items():
+            if (options.data / log).exists() and not options.quick:
+                for name, changes in explored.items():
+                    trial = Trial(log, "hca-gru", name, changes, "U")
+                    pending[submit(trial, most)] = (trial, False)
+        for log, about in LOGS.items():
+            if not (options.data / log).exists():
+                continue
+            for model in MODELS:
+                some = trials_of(log, model)[: 2 if options.quick else None]
+                for trial in some:
+                    pending[submit(trial, 2 if options.quick else about.first)] = (trial, True)
+        while pending:
+            future = next(as_completed(pending))
+            trial, is_first = pending.pop(future)
+            try:
+                record = future.result()
+            except Exception as error:  # a trial that fails is told, and ends no other
+                print(f"{trial.log} {trial.model} {trial.name}: {error}", flush=True)
+                record = None
+            if not is_first:
+                if record is not None:
+                    write(record)
+                continue
+            group = groups.setdefault((trial.log, trial.model), [])
+            group.append((record or {}, trial))
+            if len(group) == (2 if options.quick else len(trials_of(trial.log, trial.model))):
+                done = [one for one in group if one[0]]
+                done.sort(key=lambda one: -one[0]["fused"][one[1].rule]["ndcg@10"])
+                for place, (record, trial) in enumerate(done):
+                    if place < GOES_ON and not options.quick:
+                        pending[submit(trial, LOGS[trial.log].most, resume=True)] = (trial, False)
+                    else:
+                        write(record | {"stopped": True})
+        pool.shutdown()
+
+
+if __name__ == "__main__":
+    main()
