@@ -126,7 +126,7 @@ def train_trial(trial: Trial, data: Path, work: Path, epochs: int, resume: bool,
         "epochs": about["training"]["epochs"],
         "validation": {trial.rule: {"ndcg@10": best["value"]}},
         "fused": {trial.rule: {"scale": counting["scale"], "floor": counting["floor"], "ndcg@10": counting["fused"]}},
-        "round": "trial", "seconds": round(time.perf_counter() - began, 1),
+        "round": 3, "seconds": round(time.perf_counter() - began, 1),
         "seconds_per_epoch": round(about["training"]["training_seconds"] / about["training"]["epochs"], 3),
     }  # fmt: skip
 
@@ -188,20 +188,17 @@ def main() -> None:
             except Exception as error:  # a trial that fails is told, and ends no other
                 print(f"{trial.log} {trial.model} {trial.name}: {error}", flush=True)
                 record = None
+            if record is not None:
+                write(record)  # those that go on are written again, and the last line of a trial counts
             if not is_first:
-                if record is not None:
-                    write(record)
                 continue
             group = groups.setdefault((trial.log, trial.model), [])
             group.append((record or {}, trial))
             if len(group) == (2 if options.quick else len(trials_of(trial.log, trial.model))):
-                done = [one for one in group if one[0]]
-                done.sort(key=lambda one: -one[0]["fused"][one[1].rule]["ndcg@10"])
-                for place, (record, trial) in enumerate(done):
-                    if place < GOES_ON and not options.quick:
-                        pending[submit(trial, LOGS[trial.log].most, resume=True)] = (trial, False)
-                    else:
-                        write(record | {"stopped": True})
+                done = [(one, tried) for one, tried in group if one]
+                done.sort(key=lambda pair: -pair[0]["fused"][pair[1].rule]["ndcg@10"])
+                for _, best in done[: 0 if options.quick else GOES_ON]:
+                    pending[submit(best, LOGS[best.log].most, resume=True)] = (best, False)
         pool.shutdown()
 
 

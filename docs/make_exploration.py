@@ -19,13 +19,16 @@ HEAD = """# Exploration before the recipe
 One seed each, leave-one-out, full ranking, epoch chosen on validation, which is what every figure here is made on; nothing in this table is a result.
 `exploration.jsonl.xz` beside this page has all settings of each run. F hides the items of the history, U does not.
 *Fused* adds the [counting term](../network.md#options-beyond-the-paper), its scale s and floor e chosen on the same validation users.
-A run is named by what it tries; the second round has the better parts of the first.
+A run is named by what it tries; the second round has the better parts of the first. The third changes the preset as it then was (*preset*),
+by `benchmarks/recipe_trials.py`; its runs on the other logs did not come to an end.
 """
 
 
 def page() -> str:
     """Return the whole page."""
     records = [json.loads(line) for line in lzma.decompress((RESULTS / "exploration.jsonl.xz").read_bytes()).splitlines()]
+    last = {(record["log"], record["model"], record["rule"], record["round"], record["name"]): record for record in records}
+    records = list(last.values())  # of a trial that went on, its end
     logs = dict.fromkeys(record["log"] for record in records)
     return HEAD + "".join(_section(log, [record for record in records if record["log"] == log]) for log in logs)
 

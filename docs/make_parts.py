@@ -243,12 +243,12 @@ def _settings(of: str, kind: type) -> list[tuple[str, str, str, str]]:
 
 
 KINDS = {
-    "no repeats, short": (0.0, 10.0, 20.0),
-    "no repeats, long": (0.0, 150.0, 300.0),
-    "repeats, short": (0.3, 10.0, 20.0),
-    "repeats": (0.3, 50.0, 100.0),
+    "no repeats, short": (0.0, 10.0, 20.0, 200_000),
+    "no repeats, long": (0.0, 150.0, 300.0, 1_000_000),
+    "repeats, short": (0.3, 10.0, 20.0, 200_000),
+    "repeats": (0.3, 50.0, 100.0, 200_000),
 }
-"""A log of each kind that the preset modern tells apart: repeats, mean length, events per item."""
+"""A log of each kind that the preset modern tells apart: repeats, mean length, events per item, events."""
 
 
 def recipe() -> str:
@@ -267,7 +267,8 @@ def recipe() -> str:
     listed = table(("hca-gru at the size of a GPU", *KINDS), rows)
     bounds = f"""- *Repeats*: at least {rule.FEW_REPEATS:.0%} of the events are of an item that the user had before.
 - *Short*: below {rule.SHORT} events a user on average. *Long*: from {rule.LONG} on; in between `length` is {rule.SEQUENCES["length"]}.
-- *Rare items*: below {rule.RARE} events an item. Where nothing repeats, dropout and weight decay go by that, not by length: column one is of rare items."""
+- *Rare items*: below {rule.RARE} events an item. Where nothing repeats, dropout and weight decay go by that, not by length: column one is of rare items.
+- *Large*: from {rule.LARGE:,} events on. Batches of prefixes hold {rule.PREFIXES_LARGE["batch_size"]:,} of a large log."""
     sizes = ", ".join(map(str, rule.SIZES))
     needed = ", ".join(f"{epochs} over {batches}" for batches, epochs in rule.NEEDED_EPOCHS.items())
     fixed = ", ".join(f"{epochs} over {batches}" for batches, epochs in rule.FIXED_EPOCHS.items())

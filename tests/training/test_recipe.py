@@ -79,26 +79,27 @@ def decided(model: str, data: Sequences, machine: Machine, **settings: Any) -> t
     ("log", "expected"),
     [
         (
-            Log(0.0, 8.9, 16.4),
+            Log(0.0, 8.9, 16.4, 198_502),
             {"blocks": 2, "scores": "cosine", "copy_window": 0, "batches": "prefixes",
              "batch_size": 256, "length": 50, "input_dropout": 0.5, "weight_decay": 0.1},
         ),
         (
-            Log(0.0099, 165.0, 290.0),
+            Log(0.0099, 165.0, 290.0, 999_611),
             {"blocks": 2, "scores": "cosine", "item_norm": True, "batches": "sequences",
              "batch_size": 128, "length": 200, "input_dropout": 0.4, "weight_decay": 0.01},
         ),
-        (Log(0.0, 99.0, 290.0), {"batches": "sequences", "length": 100}),
+        (Log(0.0, 99.0, 290.0, 999_611), {"batches": "sequences", "length": 100}),
         (
-            Log(0.01, 83.0, 35.0),
+            Log(0.01, 83.0, 35.0, 194_108),
             {"blocks": 0, "scores": "dot", "item_norm": False, "output_norm": True,
              "copy_window": 50, "batch_size": 64, "length": 100, "output_dropout": 0.4},
         ),
-        (Log(0.3, 165.0, 35.0), {"length": 100, "batches": "sequences"}),
+        (Log(0.3, 165.0, 35.0, 999_611), {"length": 100, "batches": "positions"}),
         (
-            Log(0.3, 5.4, 19.0),
+            Log(0.3, 5.4, 19.0, 299_999),
             {"blocks": 0, "copy_window": 20, "batches": "prefixes", "batch_size": 256},
         ),
+        (Log(0.3, 5.4, 19.0, 300_000), {"batches": "prefixes", "batch_size": 1024}),
     ],
 )  # fmt: skip
 def test_what_differs_between_logs_follows_from_their_statistics(
@@ -111,7 +112,7 @@ def test_what_differs_between_logs_follows_from_their_statistics(
     assert make("hca-gru", preset="modern", **settings).config.preset == "modern"
 
 
-@pytest.mark.parametrize("log", [Log(0.0, 9.0, 16.0), Log(0.3, 50.0, 100.0)])
+@pytest.mark.parametrize("log", [Log(0.0, 9.0, 16.0, 10_000), Log(0.3, 50.0, 100.0, 10_000)])
 def test_each_network_gets_the_settings_that_it_has(log: Log) -> None:
     for name in NETWORKS:
         settings = settings_for(name, log)
@@ -126,7 +127,8 @@ def test_the_statistics_are_those_of_inspect(data: Sequences) -> None:
     figures = statistics(data)
     log = Log.of(figures.as_dict())
     assert log == Log.of(vars(figures))
-    assert log == (figures.repeats, figures.mean_length, data.n_events / data.n_items)
+    rates = figures.repeats, figures.mean_length, data.n_events / data.n_items
+    assert log == (*rates, data.n_events)
 
 
 # -- the machine -----------------------------------------------------------------------------------
@@ -140,6 +142,15 @@ def test_a_gpu_gets_the_full_size_and_a_cpu_what_fits(data: Sequences) -> None:
     assert on_cpu.config.as_dict()["d"] == 128
     assert says.lines[0].endswith("d 128, up to 100 epochs for 2 cores")
     assert says.elsewhere == "on a GPU: d 256, up to 100 epochs, prefixes"
+
+
+def test_a_cpu_takes_sequences_where_a_gpu_takes_positions() -> None:
+    returning = synthetic(users=60, items=10, mean_length=40)
+    on_gpu, _ = decided("hca-gru", returning, Machine("cuda", 2, None))
+    on_cpu, says = decided("hca-gru", returning, TWO_CORES)
+    assert on_gpu.config.as_dict()["batches"] == "positions"
+    assert on_cpu.config.as_dict()["batches"] == "sequences"
+    assert says.elsewhere is not None and says.elsewhere.endswith("positions")
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -115,22 +115,11 @@ class _Pass(NamedTuple):
         """Say whether the second product reads a transposed copy."""
         return self.precision == "tf32"
 
-    @property
-    def products(self) -> str:
-        """Return how the dense products are computed.
-
-        A chip cuts the terms of tf32x3 off towards zero, and that adds up over a catalog; six
-        products of bfloat16 take as long and round.
-        """
-        if self.precision == "tf32x3" and self.H.device.type == "cuda":
-            return "bf16x6"
-        return "tf32" if self.precision == "bf16" else self.precision
-
     def constants(self, corrected: bool) -> dict[str, Any]:
         """Return the constants of a dense kernel."""
         return {
             "d": self.d, "D": self.D, "ROWS": self.tile.rows, "COLUMNS": self.tile.columns,
-            "PRECISION": self.products,
+            "PRECISION": "tf32" if self.precision == "bf16" else self.precision,
             "TRANSPOSED": self.transposed, "CORRECTED": corrected, "STAGES": self.tile.stages,
             "num_warps": self.tile.warps,
         }  # fmt: skip
