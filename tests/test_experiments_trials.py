@@ -29,7 +29,7 @@ from hcarec.experiments.trials.rules import deciding_rule
 from hcarec.experiments.trials.settings import TrialSettings
 from hcarec.experiments.trials.study import TrialStudy, trial_results
 from hcarec.experiments.trials.trial import ranks_file, ranks_of
-from hcarec.training import Callback
+from hcarec.training import Callback, recipe
 
 TINY: dict[str, Any] = {"epochs": 1, "runs": 2, "changes": {"d": 8}}
 REPEATS = {"repeats": 0.3, "mean_length": 50.0, "events": 9000, "items": 100}
@@ -84,7 +84,7 @@ def test_the_contest_has_all_methods_and_trains_networks_under_u_as_well_where_f
     for trial in made:
         found = counts[trial.data.name, trial.rule]
         found[trial.method] = found.get(trial.method, 0) + 1
-    every = {method: 1 if method in ("POP", "Markov", "ItemKNN") else 3 for method in contest.names()}
+    every = {method: 1 if method in ("POP", "Markov", "ItemKNN", contest.DEFAULT) else 3 for method in contest.names()}
     assert counts["back", "U"] == counts["once", "F"] == every and counts["back", "F"] == {}
     assert counts["once", "U"] == {"GRU": 3, "HCA-GRU": 3}
     for trial in made:
@@ -103,9 +103,24 @@ def test_the_key_says_what_a_trial_is_and_not_how_it_is_run() -> None:
         assert dataclasses.replace(trial, **changed).key != trial.key
 
 
+def test_the_default_of_two_cores_is_sized_for_them_on_any_machine(done: tuple[Path, pl.DataFrame], monkeypatch: pytest.MonkeyPatch) -> None:
+    out, _ = done
+    records = [record for record in trial_results(out).read().values() if record["method"] == contest.DEFAULT]
+    assert {(record["data"]["name"], record["device"]) for record in records} == {("back", "cpu"), ("once", "cpu")}
+    assert all(record["config"]["d"] == 8 and record["config"]["preset"] == "modern" for record in records)
+    section = (out / "contest.md").read_text().partition("## Without a GPU")[2].partition("## ")[0]
+    assert "| back, U |" in section and "| once, F |" in section
+    made = contest.trials([log_of()], {"log": REPEATS}, TrialSettings(device="cuda"))
+    (trial,) = (each for each in made if each.method == contest.DEFAULT)
+    assert (trial.cores, trial.device) == (2, "cpu")
+    assert dataclasses.replace(trial, cores=None).key != trial.key != dataclasses.replace(trial, cores=4).key
+    monkeypatch.setitem(recipe.SIZING, "seconds", 60.0)
+    assert dataclasses.replace(trial).key != trial.key
+
+
 def test_the_ablation_takes_out_what_a_log_has_and_shares_the_whole_network_with_the_contest() -> None:
     assert len(ablation.INGREDIENTS) == 10
-    for log, absent in ((REPEATS, {"block", "cosine scores", "LayerNorm on items", "prefixes as samples"}), (ONCE, {"copy term"})):
+    for log, absent in ((REPEATS, {"block", "cosine scores", "LayerNorm on items"}), (ONCE, {"copy term"})):
         made = ablation.trials([log_of()], {"log": log}, TrialSettings())
         assert set(ablation.left_out(log, TrialSettings())) == absent
         methods = {trial.method for trial in made}
@@ -331,7 +346,7 @@ def test_the_report_sets_our_networks_beside_published_figures(
     section = text.partition("## Beside published figures")[2].partition("## ")[0]
     rows = [line.split("|")[1:-1] for line in section.splitlines() if line.startswith(("| F", "| U"))]
     assert {row[1].strip(" *") for row in rows if row[0].strip() == "U" and "here" in row[4]} == {"GRU", "HCA-GRU"}
-    assert {row[1].strip(" *") for row in rows if row[0].strip() == "F" and "here" in row[4]} == {"GRU", "HCA-GRU", "SASRec"}
+    assert {row[1].strip(" *") for row in rows if row[0].strip() == "F" and "here" in row[4]} == {"GRU", "HCA-GRU", "SASRec", contest.DEFAULT}
     assert any("WEARec" in row[1] for row in rows) and [row[0].strip() for row in rows] == sorted(row[0].strip() for row in rows)
 
 
@@ -384,7 +399,7 @@ def command(*arguments: object) -> tuple[int, str, str]:
 def test_a_dry_run_lists_the_pieces_and_writes_nothing(logs: dict[str, Path], tmp_path: Path) -> None:
     code, out, error = command("contest", "--data", f"once={logs['once']}", "-o", tmp_path / "out", "--dry-run")
     assert code == 0, error
-    assert "27 runs, 0 finished" in out and "HCA-GRU, paper" in out and not (tmp_path / "out").exists()
+    assert "28 runs, 0 finished" in out and "HCA-GRU, paper" in out and not (tmp_path / "out").exists()
 
 
 def test_the_command_runs_pieces_and_merges_them(logs: dict[str, Path], tmp_path: Path) -> None:

@@ -81,6 +81,8 @@ NEEDED_EPOCHS = {"sequences": 30, "prefixes": 12, "positions": 12}
 """Epochs that must fit into the budget, by what batches are made of; a larger d comes after."""
 MEMORY_SHARE = 0.5
 """Share of the machine's memory that a run may take."""
+SIZING = {"d": SIZES, "seconds": BUDGET, "epochs": NEEDED_EPOCHS, "memory": MEMORY_SHARE}
+"""All of that, for what is to notice a change of it."""
 
 
 class Log(NamedTuple):

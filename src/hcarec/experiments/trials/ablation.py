@@ -33,7 +33,7 @@ INGREDIENTS = (
     Ingredient("LayerNorm on items", {"item_norm": False}),
     Ingredient("copy term", {"copy_window": 0}),
     Ingredient("counting term", {"counting": None}),
-    Ingredient("prefixes as samples", {"batches": "sequences"}),
+    Ingredient("prefixes or positions as samples", {"batches": "sequences"}),
     Ingredient("masked padding, zero start", {"padding": "zero", "initial": "paper"}),
 )
 

@@ -53,8 +53,8 @@ class ContestReport:
             " deviation over seeds; the best is bold."
         )
         sections = [
-            self._main(), self._tested(), self._published(), self._lists(), self._other_rule(),
-            self._last_events(), self._data(),
+            self._main(), self._tested(), self._default(), self._published(), self._lists(),
+            self._other_rule(), self._last_events(), self._data(),
         ]  # fmt: skip
         clock = "by the clock on the wall, added up over runs that shared a machine"
         kept = [section for section in sections if section.blocks]
@@ -106,6 +106,26 @@ class ContestReport:
             )
             blocks.append(Paragraph(text))
         return Section("Is it chance?", blocks)
+
+    def _default(self) -> Section:
+        """Set what a small machine trains without options beside counting."""
+        rows = []
+        for log, heading in self.headings.items():
+            both = [self._of(log, method) for method in (contest.DEFAULT, "Markov")]
+            if not all(both):
+                continue
+            mine, theirs = (records[0]["figures"][self.rule[log]][NDCG] for records in both)
+            config, minutes = both[0][0]["config"], both[0][0]["seconds_here"] / 60
+            size = f"d {config['d']}, {config['batches']}, epoch {both[0][0]['epoch']}"
+            texts = (
+                tables.fraction(mine), tables.fraction(theirs), f"{mine / theirs - 1:+.1%}", size,
+                f"{minutes:.0f}",
+            )  # fmt: skip
+            rows.append([Cell(heading), *map(Cell, texts)])
+        columns = ["log", contest.DEFAULT, "Markov", "relative", "size", "minutes"]
+        note = "One seed. The preset sized for two cores; all minutes of the trial, evaluation too."
+        table = TableOf(f"The default on two cores, NDCG@{K}", columns, rows, note)
+        return Section("Without a GPU", [table] if rows else [])
 
     def _published(self) -> Section:
         blocks: list[Block] = []

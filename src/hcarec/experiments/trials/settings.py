@@ -52,10 +52,14 @@ class TrialSettings:
             settings["epochs"] = min(most, self.epochs)
         return make(model, **settings).config
 
+    def given(self, model: str) -> dict[str, Any]:
+        """Return the settings of a network that the preset does not decide on."""
+        changes = {name: value for name, value in self.changes.items() if name in _names(model)}
+        return changes if self.epochs is None else changes | {"epochs": self.epochs}
+
     def modern(self, model: str, log: Mapping[str, Any], **other: Any) -> Config:
         """Return the configuration of a network on a log, with `other` settings than usual."""
-        mine = {name: value for name, value in self.changes.items() if name in _names(model)}
-        return self.config(model, **modern(model, log) | mine | other)
+        return self.config(model, **modern(model, log) | self.given(model) | other)
 
 
 def _names(model: str) -> set[str]:

@@ -8,7 +8,7 @@ import json
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,8 +24,9 @@ from hcarec.experiments.results import SCHEMA, Results
 from hcarec.experiments.run import DataSet
 from hcarec.experiments.trials.choosing import choose
 from hcarec.experiments.trials.rules import RULES, F
-from hcarec.models import Config
-from hcarec.training import Callback, train
+from hcarec.models import Config, make
+from hcarec.settings import MODERN
+from hcarec.training import Callback, recipe, train
 
 if TYPE_CHECKING:
     from hcarec.data.split import Split
@@ -48,7 +49,8 @@ class Trial:
     """A method with a seed on a log; it is trained and its epoch chosen under `rule`.
 
     `method` is its name in tables. `device` and `threads` say how it is run and not what it is.
-    Where there are `candidates`, the best of them on validation takes the place of `config`.
+    Where there are `candidates`, the best of them on validation takes the place of `config`. With
+    `cores` the preset, but for `changes`, is sized for a CPU of so many; `config` is that of a GPU.
     """
 
     data: DataSet
@@ -59,6 +61,8 @@ class Trial:
     device: str = "auto"
     threads: int = 1
     candidates: tuple[Config, ...] = ()
+    cores: int | None = None
+    changes: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def key(self) -> str:
@@ -69,6 +73,8 @@ class Trial:
         }  # fmt: skip
         if self.candidates:
             identity["candidates"] = [config.as_dict() for config in self.candidates]
+        if self.cores is not None:
+            identity |= {"cores": self.cores, "sizing": recipe.SIZING}
         return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
     def __str__(self) -> str:
@@ -100,9 +106,10 @@ class Trial:
     @cached_property
     def planned_seconds(self) -> float:
         """Return what the plan of a run on one core says, and some seconds to begin."""
-        from hcarec.models import make
         from hcarec.training.resources import plan
 
+        if self.cores is not None:
+            return recipe.BUDGET
         train_part, evaluated = _training_part(self.data.path)
         model = make(**self.config.as_dict())
         times = 1 + len(self.candidates)
@@ -149,14 +156,24 @@ class Trial:
 
     def _choose(self, data: Sequences) -> tuple[Config, list[dict[str, Any]]]:
         """Return the configuration to train, and what each candidate reached on validation."""
-        if not self.candidates:
+        if self.cores is None and not self.candidates:
             return self.config, []
         metric, parts = f"ndcg@{K}", split(data, SPLIT, validation=True)
+        if self.cores is not None:
+            return self._size(data, parts, self.cores), []
         config, values = choose(
             self.candidates, data, parts, metric, hide_seen=self.rule == F, threads=self.threads
         )
         pairs = zip(self.candidates, values, strict=True)
         return config, [{"config": each.as_dict(), metric: _short(value)} for each, value in pairs]
+
+    def _size(self, data: Sequences, parts: Split, cores: int) -> Config:
+        """Return what the preset decides for a CPU, whatever this machine is."""
+        model = make(self.config.as_dict()["model"], preset=MODERN, **self.changes)
+        model.set_catalog(data, np.asarray(parts.train.items))
+        run = recipe.Run(data, parts.train, int(parts.evaluated.sum()), judged=True)
+        recipe.decide(model, run, recipe.Machine("cpu", cores, None))
+        return model.config
 
     def _train(self, data: Sequences, config: Config, work: Path, callback: Callback) -> Model:
         trains = config.trains
