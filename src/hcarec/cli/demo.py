@@ -20,8 +20,8 @@ CONTENDERS: dict[str, dict[str, Any]] = {
     "pop": {},
     "markov": {},
     "bpr": {"epochs": 40},
-    "gru": {"epochs": 20},
-    "hca-gru": {"epochs": 20, "window_x": 5, "window_h": 5},
+    "gru": {"preset": "paper", "epochs": 20},
+    "hca-gru": {"preset": "paper", "epochs": 20, "window_x": 5, "window_h": 5},
 }
 """What is trained, with few epochs: the demo is to be short, the paper's 100 give better figures."""
 SERVED = ("hca-gru", "gru")

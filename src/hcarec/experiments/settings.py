@@ -10,7 +10,7 @@ from hcarec.errors import ConfigError, nearest
 from hcarec.metrics import KS
 from hcarec.models import MODELS, Config, make
 from hcarec.models.hca_gru import HCAGRUSettings
-from hcarec.settings import RunSettings, UserSGDSettings
+from hcarec.settings import PAPER, RunSettings, UserSGDSettings
 
 NAMES = ("datasets", "methods", "widths", "complete", "attention", "all")
 """The experiments: the paper's Tables 3 and 2, Figure 2, Tables 4 and 5, and all of them."""
@@ -87,7 +87,7 @@ class Settings:
 
     def config(self, model: str, window_x: int = 1, window_h: int = 1) -> Config:
         """Return the configuration of a method under these settings."""
-        given: dict[str, Any] = {"window_x": window_x, "window_h": window_h}
+        given: dict[str, Any] = {"preset": PAPER, "window_x": window_x, "window_h": window_h}
         given |= {name: getattr(self, name) for name in ("d", "learning_rate", "l2", "epochs")}
         return make(model, **{name: value for name, value in given.items() if name in MODELS[model].setting_names()}).config
 

@@ -17,7 +17,7 @@ from hcarec.models.markov import Markov, MarkovOptions
 from hcarec.models.pop import Pop
 from hcarec.models.random import Random
 from hcarec.models.sasrec import SASRec, SASRecOptions
-from hcarec.settings import check_known
+from hcarec.settings import PAPER, check_known
 
 __all__ = [
     "BPR",
@@ -109,7 +109,12 @@ def _folder_settings(folder: Path) -> dict[str, Any]:
 
 
 def stored_settings(stored: dict[str, Any], schema: int = artefact.SCHEMA) -> dict[str, Any]:
-    """Return the settings of a stored configuration that apply to its model; a folder of schema 1 lists others too."""
+    """Return the settings of a stored configuration that apply to its model; a folder of schema 1 lists others too.
+
+    A configuration that names no preset is older than presets: it is the paper's.
+    """
     check_known("model", stored.get("model"), tuple(MODELS))
-    foreign = set(SCHEMA_1) - MODELS[stored["model"]].setting_names() if schema == 1 else set()
-    return {name: value for name, value in stored.items() if name != "model" and name not in foreign}
+    kind = MODELS[stored["model"]]
+    foreign = set(SCHEMA_1) - kind.setting_names() if schema == 1 else set()
+    older = {"preset": PAPER} if kind.trainers else {}
+    return older | {name: value for name, value in stored.items() if name != "model" and name not in foreign}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hcarec.errors import ConfigError, nearest
-from hcarec.settings import DEFAULT_PRESET, MODERN, PAPER, PRESETS, TRAINERS, NetworkSettings, TrainerSettings, check_known
+from hcarec.settings import DEFAULT_PRESET, MODERN, PAPER, PAPER_ONLY, PRESETS, TRAINERS, NetworkSettings, TrainerSettings, check_known
 
 VERSION = 1
 """Version of configuration files."""
@@ -83,12 +83,21 @@ def resolve(model: str, network: type[NetworkSettings], trainers: tuple[str, ...
 
 
 def _preset(trainers: tuple[str, ...], given: Mapping[str, Any]) -> str:
-    """Return the preset by its name; a model that `modern` cannot train has one recipe, whatever preset is named."""
-    preset = given.get("preset")
-    if preset is None:
-        preset = PAPER if given.get("trainer") == PRESETS[PAPER] else DEFAULT_PRESET
+    """Return the preset by its name, or the one that follows from what is given, or the default.
+
+    A model that `modern` cannot train has one recipe, whatever preset is named.
+    """
+    preset = given.get("preset") or (PAPER if implies_paper(trainers, given) else DEFAULT_PRESET)
     check_known("preset", preset, tuple(PRESETS))
     return preset if preset != MODERN or PRESETS[MODERN] in trainers else PAPER
+
+
+def implies_paper(trainers: tuple[str, ...], given: Mapping[str, Any]) -> bool:
+    """Say whether what is given goes with the paper's trainer alone: that trainer, or a setting that no other has."""
+    paper = PRESETS[PAPER]
+    if given.get("trainer") is None:
+        return paper in trainers and not PAPER_ONLY.isdisjoint(given)
+    return bool(given["trainer"] == paper)
 
 
 def _trainer(model: str, preset: str, trainers: tuple[str, ...], given: Mapping[str, Any]) -> type[TrainerSettings]:

@@ -10,6 +10,7 @@ from hcarec import artefact, devices
 from hcarec import protocol as protocols
 from hcarec.errors import ConfigError, ModelError, ProtocolError
 from hcarec.evaluation import finite
+from hcarec.settings import PAPER
 from hcarec.training import checkpoint
 from hcarec.training.checkpoint import Checkpoint
 from hcarec.training.resources import less_memory
@@ -53,6 +54,8 @@ def begin(
             " go on with --resume, or start anew with --overwrite"
         )
     theirs, ours = ({n: v for n, v in each.items() if n != EPOCHS} for each in (found.run, run))
+    if "preset" in ours["config"]:
+        theirs["config"] = {"preset": PAPER} | theirs["config"]  # a run older than presets
     _check_preset(out, theirs["config"].get("preset"), ours["config"].get("preset"))
     began_by = theirs.get("config", {}).get("trainer")
     if began_by != ours["config"].get("trainer"):

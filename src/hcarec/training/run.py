@@ -10,10 +10,12 @@ from typing import Any, Unpack
 from hcarec import artefact
 from hcarec.errors import ConfigError, ModelError
 from hcarec.metrics import KS
-from hcarec.models import Model, Options, make, read_config
+from hcarec.models import MODELS, Model, Options, make, read_config
+from hcarec.models.config import implies_paper
 from hcarec.models.network import NetworkModel
 from hcarec.sequences import Sequences
-from hcarec.settings import RunSettings, check_known
+from hcarec.settings import PAPER, RunSettings, check_known
+from hcarec.training import checkpoint
 from hcarec.training.callbacks import Callback
 from hcarec.training.fusing import taken_from
 from hcarec.training.loop import Loop, Rules
@@ -53,9 +55,10 @@ def train(
     """Train a model on the training part of `data`, choose an epoch, write it to `out` if given.
 
     `model` is a name, hca-gru by default; `config` a TOML file or a model folder whose settings are
-    taken, under those given here. `split` none trains on everything, with no test; `epochs_from`
-    takes the number of epochs that an evaluated model chose, how strong its counting term is, and
-    what the preset modern decided for it. A
+    taken, under those given here. Without a preset, `resume` and `epochs_from` take that of the
+    earlier run, if it is of the same model. `split` none trains on everything, with no test;
+    `epochs_from` takes the number of epochs that an evaluated model chose, how strong its counting
+    term is, and what the preset modern decided for it. A
     folder that holds a model is refused unless `resume` goes on with it or `overwrite` lets it be
     replaced, once the new one is whole. `hide_seen` makes it the model's rule to leave out items of
     the history. `compare` measures the yardsticks, Markov and POP, too. The
@@ -77,6 +80,8 @@ def train(
     given |= settings
     if epochs_from is not None:
         given["epochs"] = chosen_epochs(Path(epochs_from))
+    if given.get("preset") is None:
+        given |= _earlier_preset(given, epochs_from, out if resume else None)
     data.verify()
     made, callback = make(**given), callback or Callback()
     if made.config.open and (line := _earlier(made, epochs_from, out if resume else None)):
@@ -87,6 +92,26 @@ def train(
     loop = Loop(made, data, out, rules, run, callback, checkpoint_seconds, keep_model)
     loop.divide(split, ratio, at)
     return loop.go(resume, overwrite, compare)
+
+
+def _earlier_preset(
+    given: dict[str, Any], evaluated: str | Path | None, begun: Path | None
+) -> dict[str, Any]:
+    """Return the preset of an earlier run of the same model that this one follows, if any.
+
+    A run that names none is older than presets, and the paper's.
+    """
+    stored: dict[str, Any] | None = None
+    if evaluated is not None:
+        stored = artefact.read_manifest(Path(evaluated))["config"]
+    elif begun is not None:
+        stored = checkpoint.read_config(begun)
+    kind = MODELS.get(given["model"])
+    if kind is None or stored is None or stored.get("model") != kind.name:
+        return {}
+    if not kind.trainers or implies_paper(kind.trainers, given):
+        return {}
+    return {"preset": stored.get("preset", PAPER)}
 
 
 def _earlier(model: Model, evaluated: str | Path | None, begun: Path | None) -> str | None:

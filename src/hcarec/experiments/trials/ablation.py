@@ -10,6 +10,7 @@ from hcarec.experiments.trials.rules import deciding_rule
 from hcarec.experiments.trials.settings import TrialSettings
 from hcarec.experiments.trials.trial import Trial
 from hcarec.models import MODELS, Config, make
+from hcarec.settings import PAPER
 
 MODEL, WHOLE = "hca-gru", "HCA-GRU"
 
@@ -69,7 +70,7 @@ def changed(
     """Return the configuration without an ingredient, None where a log's settings have it not."""
     if not set(ingredient.without) <= MODELS[MODEL].setting_names():
         return None
-    plain = make(MODEL).config.as_dict()
+    plain = make(MODEL, preset=PAPER).config.as_dict()
     values = {n: plain[n] if v is None else v for n, v in ingredient.without.items()}
     config = settings.modern(MODEL, log, **values)
     return config if config != settings.modern(MODEL, log) else None
