@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -15,9 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from hcarec import GRU, HCAGRU, synthetic
+from hcarec import HCAGRU, Markov, synthetic
 from hcarec.cli import demo_page
 from hcarec.cli.demo import SERVED
+from test_without_torch import WITHOUT_TORCH
 
 Process = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -36,8 +38,10 @@ def test_without_a_network_the_synthetic_log_serves(hcarec: Process, tmp_path: P
     for expected in (
         "Health check",
         "HCA-GRU-x5-h5",
+        "the default's recipe in a smaller size: d 48, length 50, epochs 8, evaluate_every 2, learning_rate 0.002",
+        "--preset modern --set d=48",
         "BPR",
-        "GRU",
+        "Markov",
         "POP",
         "personal",
         "a_h",
@@ -48,11 +52,29 @@ def test_without_a_network_the_synthetic_log_serves(hcarec: Process, tmp_path: P
         assert expected in done.stdout, expected
     for name in SERVED:
         assert (out / name / "model.safetensors").is_file()
-    assert done.stderr == ""
+    notes = [line for line in done.stderr.partition("nanobind: ")[0].splitlines() if line]  # Triton reports leaks of its own at exit
+    assert [line.partition(":")[0] for line in notes] == ["modern", "counting"], done.stderr
     report = (out / "report.html").read_text()
     for expected in ("Methods compared", "HCA-GRU-x5-h5", "data:image/png", "hcarec recommend"):
         assert expected in report, expected
     assert not re.search(r"(?:src|href)=.https?:", report), "the report loads nothing from elsewhere"
+
+
+def test_without_torch_it_trains_the_paper_preset_and_says_so(tmp_path: Path) -> None:
+    code = (
+        WITHOUT_TORCH
+        + """
+code = hcarec("demo", "-o", "demo", "--data", "synthetic", "--port", "0")
+print(json.dumps([code, sorted(attempts)]))
+"""
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == [0, []]
+    assert "with the paper's preset, because torch is not installed: pip install 'hcarec[torch]'" in " ".join(done.stdout.split())
+    assert "--model hca-gru --preset paper" in " ".join(done.stdout.split())
+    config = json.loads((tmp_path / "demo" / "hca-gru" / "model.json").read_text())["config"]
+    assert config["preset"] == "paper"
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +83,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("demo")
     data = synthetic(users=40, items=30, mean_length=8)
     data.save(out / "data")
-    for folder, kind in zip(SERVED, (HCAGRU, GRU), strict=True):
-        kind(d=4).fit(data, epochs=1).save(out / folder)
+    for folder, kind in zip(SERVED, (HCAGRU, Markov), strict=True):
+        settings = {"preset": "paper", "d": 4, "epochs": 1} if kind is HCAGRU else {}
+        kind(**settings).fit(data).save(out / folder)
     return out
 
 
