@@ -19,7 +19,7 @@ from hcarec.ops.streams import epoch_order
 from hcarec.settings import LARGEST
 from hcarec.tables import Table
 
-SCALES = (0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 6.0)
+SCALES = (0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 12.0, 25.0)
 """Scales that are tried, beside 0."""
 FLOORS = (0.01, 0.1, 1.0)
 """Floors that are tried with each scale."""
