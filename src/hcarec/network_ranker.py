@@ -1,7 +1,8 @@
 """Encode histories and rank the catalog on a device, by the network that torch trains.
 
-It needs nothing but torch. Scores are those of the model's own engine but for rounding: relative
-differences of about 1e-6, so that ranks may differ where scores are as close as that.
+It needs nothing but torch, and of a model with a counting term what reads its table on the CPU.
+Scores are those of the model's own engine but for rounding: relative differences of about 1e-6, so
+that ranks may differ where scores are as close as that.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 from hcarec import hardware
-from hcarec.models import Model
+from hcarec.models.network import NetworkModel
 from hcarec.ops.hca.copying import trimmed
 from hcarec.ops.hca.shards import one_torch_thread
 from hcarec.ops.rank import torch as device_rank
@@ -27,12 +28,16 @@ EVENTS = 1 << 17
 
 
 class NetworkRanker:
-    """Ranks by a model's differentiable network, with the model's parameters as they are."""
+    """Ranks by a model's differentiable network, with the model's parameters as they are.
 
-    def __init__(self, model: Model, device: str, threads: int | None = None) -> None:
+    A counting term joins what the network says.
+    """
+
+    def __init__(self, model: NetworkModel, device: str, threads: int | None = None) -> None:
         self._device = torch.device(device)
         self._network = model.differentiable(threads or hardware.cores())
         self._network.to(self._device).eval()
+        self._counting_term, self._threads = model.counting_term, threads
         self._tie_rank = self._on_device(model.tie_rank)
         with torch.no_grad():
             self._item_vectors = self._network.item_vectors().float()
@@ -59,9 +64,16 @@ class NetworkRanker:
         counts = (_array(found.below), _array(found.n_negatives)) if exact else (None, None)
         return Ranked(_array(found.items), test_scores, negative_scores, *counts)
 
-    @torch.no_grad()
-    def encode(self, items: np.ndarray, offsets: np.ndarray) -> Queries:
+    def encode(self, items: np.ndarray, offsets: np.ndarray, users: np.ndarray | None = None) -> Queries:
         """Return the queries of n histories given as packed items."""
+        queries = self._encode(items, offsets)
+        if self._counting_term is None:
+            return queries
+        return self._counting_term.add(queries, (items, offsets), self._threads)
+
+    @torch.no_grad()
+    def _encode(self, items: np.ndarray, offsets: np.ndarray) -> Queries:
+        """Return what the network makes of n histories."""
         lengths = np.diff(offsets)
         if self._network.most_events is not None:
             lengths = np.minimum(lengths, self._network.most_events)

@@ -8,7 +8,8 @@ import numpy as np
 
 from hcarec import topk
 from hcarec.models import Model
-from hcarec.topk import WORTH_SCREENING, Catalogue, Ragged
+from hcarec.models.network import NetworkModel
+from hcarec.topk import WORTH_SCREENING, Catalogue, Queries, Ragged
 
 
 class Asked(NamedTuple):
@@ -47,16 +48,20 @@ class Ranker(Protocol):
     def n_items(self) -> int:
         """Return the size of the catalog."""
 
+    def encode(self, items: np.ndarray, offsets: np.ndarray, users: np.ndarray | None = None) -> Queries:
+        """Return the queries of histories given as packed items, and of their users where they are known."""
+
     def rank(self, asked: Asked, k: int, *, hide_seen: bool, exact: bool) -> Ranked:
         """Rank for some users; `exact` counts the negatives that score below each test item."""
 
 
 def ranker(model: Model, device: str = "cpu", threads: int | None = None) -> Ranker:
     """Return what ranks by a model, with its parameters as they are, on a device where it can."""
-    if device == "cpu" or model.needs_own_engine:
+    if device == "cpu":
         return ModelRanker(model, threads)
     from hcarec.network_ranker import NetworkRanker
 
+    assert isinstance(model, NetworkModel)  # nothing else is trained or ranked on a device
     return NetworkRanker(model, device, threads)
 
 
@@ -77,13 +82,16 @@ class ModelRanker:
     def n_items(self) -> int:
         return len(self._model.item_ids)
 
+    def encode(self, items: np.ndarray, offsets: np.ndarray, users: np.ndarray | None = None) -> Queries:
+        return self._model.encode(items, offsets, users=users, threads=self._threads)
+
     def rank(self, asked: Asked, k: int, *, hide_seen: bool, exact: bool) -> Ranked:
         model, threads, past, test = self._model, self._threads, asked.past, asked.test
         X = model.item_vectors
         if self._packed is None:
             screened = not exact and len(asked.users) >= WORTH_SCREENING
             self._packed = topk.pack(X, screened=screened)
-        H, corrections = model.encode(*(asked.read or past), users=asked.users, threads=threads)
+        H, corrections = self.encode(*(asked.read or past), asked.users)
         how: dict[str, Any] = {"corrections": corrections, "threads": threads}
         counted: dict[str, Any] = {"test": test, "exclude": past} if exact else {}
         found = topk.rank(

@@ -125,11 +125,6 @@ class Model(ABC):
         """Say what to set for a model that needs less memory."""
         return "a smaller d (--set d=..)"
 
-    @property
-    def needs_own_engine(self) -> bool:
-        """Say whether scores have a part that the network in torch does not know."""
-        return False
-
     def complete(self, trained: Ragged, history: Ragged) -> None:  # noqa: B027 - most models have nothing to do
         """Take in the whole history (packed items, offsets) before the test, once training is over: what needs no epochs."""
 

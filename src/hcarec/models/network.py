@@ -64,11 +64,6 @@ class NetworkModel(Model):
         if self.settings.counting:
             self.counting_term = CountingTerm(count_table(*history, len(self.item_ids)), *self.scale_and_floor)
 
-    @property
-    def needs_own_engine(self) -> bool:
-        """Say that the table is read on the CPU alone."""
-        return self.counting_term is not None
-
     def counting_cost(self, part: Part, n_items: int) -> Cost:
         """Estimate what it takes to count the table."""
         return followers_cost(part, n_items) if self.settings.counting else Cost(0.0, 0)

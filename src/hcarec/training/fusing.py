@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hcarec import artefact, topk
+from hcarec import artefact, rankers, topk
 from hcarec.data.split import Part
 from hcarec.errors import ModelError
 from hcarec.evaluation import USERS_AT_ONCE, take
@@ -16,6 +16,7 @@ from hcarec.metrics import evaluate_ranking
 from hcarec.models.counting_term import FLOOR, LEAST, SCALE, count_table, sum_counts
 from hcarec.models.network import NetworkModel
 from hcarec.ops.streams import epoch_order
+from hcarec.rankers import Ranker
 from hcarec.settings import LARGEST
 from hcarec.tables import Table
 
@@ -50,6 +51,7 @@ def fuse(
     *,
     hide_seen: bool,
     seed: int,
+    device: str = "cpu",
     threads: int | None = None,
 ) -> dict[str, Any]:
     """Return the scale and floor that are best by a metric such as ndcg@10, and how all pairs did.
@@ -58,13 +60,14 @@ def fuse(
     without a counting term. Equal pairs: the smaller scale, then the smaller floor.
     """
     assert model.counting_term is None
+    ranker = rankers.ranker(model, device, threads)
     table = count_table(judged.history.items, judged.history.offsets, len(model.item_ids))
     users = sample_users(judged.users, seed)
     totals = np.zeros(len(GRID))
     for begin in range(0, len(users), USERS_AT_ONCE):
         some = users[begin : begin + USERS_AT_ONCE]
         for place, values in enumerate(
-            _try_all(model, table, judged, some, metric, hide_seen, threads)
+            _try_all(model, ranker, table, judged, some, metric, hide_seen, threads)
         ):
             totals[place] += values.sum()
     means = totals / len(users)
@@ -90,6 +93,7 @@ def sample_users(mask: np.ndarray, seed: int) -> np.ndarray:
 
 def _try_all(
     model: NetworkModel,
+    ranker: Ranker,
     table: Table,
     judged: Judged,
     users: np.ndarray,
@@ -101,7 +105,7 @@ def _try_all(
     from hcarec.ops.tables import add_counts
 
     past, test = take(judged.history, users), take(judged.target, users)
-    H, corrections = model.encode(*past, threads=threads)
+    H, corrections = ranker.encode(*past)
     sums = sum_counts(table, *past, threads=threads)
     k = int(metric.partition("@")[2])
     tops = topk.rank_variants(

@@ -440,7 +440,8 @@ class Loop:
             with self.callback.busy("weighing the network against counting"):
                 chosen = fusing.fuse(
                     model, self.judged, self.metric,
-                    hide_seen=self.hide_seen, seed=self.run.seed, threads=self.run.threads,
+                    hide_seen=self.hide_seen, seed=self.run.seed,
+                    device=self.ranks_on or self.run.device, threads=self.run.threads,
                 )  # fmt: skip
         model.scale_and_floor = chosen["scale"], chosen["floor"]
         self.callback.note(fusing.words(chosen))

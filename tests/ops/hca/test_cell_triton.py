@@ -104,13 +104,14 @@ def test_bfloat16(d: int, lengths: str) -> None:
     assert max(map(error, own, truth)) < 0.02
 
 
-@pytest.mark.parametrize("sequences", [8, 16, 32])
-@pytest.mark.parametrize("d", [20, 136])
+@pytest.mark.parametrize(
+    ("d", "sequences", "members"), [(20, 8, 1), (20, 16, 1), (20, 32, 1), (136, 8, 4), (136, 16, 4)]
+)
 def test_any_number_of_sequences_in_a_program(
-    d: int, sequences: int, monkeypatch: pytest.MonkeyPatch
+    d: int, sequences: int, members: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("forward_launch", "backward_launch"):
-        monkeypatch.setattr(triton_cell, name, lambda *_: Launch(sequences, 4, 1))
+        monkeypatch.setattr(triton_cell, name, lambda *_: Launch(sequences, 4, members=members))
     case = inputs([2, 4, 1] * 12, d)
     own = on_device(case, torch.float32)
     assert max(map(error, own, results(by_reference, *case))) < 1e-6
@@ -151,6 +152,7 @@ def test_torch_knows_the_operation() -> None:
 
 
 @pytest.mark.skipif(not CARD, reason="needs a card")
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is:DeprecationWarning")
 def test_a_captured_graph_and_a_compiled_function_give_the_same_bits() -> None:
     g, W, starts, d_h = inputs(LENGTHS["large"], 64)
     g, W, d_h = (part.to(DEVICE, torch.float32) for part in (g, W, d_h))

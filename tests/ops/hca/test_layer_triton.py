@@ -221,6 +221,7 @@ def test_autocast_computes_in_bfloat16(d: int) -> None:
 
 
 @pytest.mark.skipif(not CARD, reason="there is no CUDA device")
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is:DeprecationWarning")
 def test_torch_compile_gives_the_same() -> None:
     network = Network(d=20, **BOTH)
     theta = {name: value.float().cuda().requires_grad_() for name, value in draw(network).items()}

@@ -95,7 +95,7 @@ def test_kernels_agree_with_the_reference(size: tuple[int, int, int], corrected:
     if corrected == "all" and size[0] * size[1] > 600 and not REAL:
         pytest.skip("too slow for the interpreter")
     H, Z, *rest = make(*size, corrected)
-    H *= np.float32(min(1, (130 / size[2]) ** 0.5))  # logits as of d = 130: float32 can hold them
+    H *= np.float32(min(1, 130 / size[2]))  # sums of |h z|, which errors grow with, as of d = 130
     task = H, Z, *rest
     check(solve(task), expect(*task), TOLERANCES["tf32x3"], floor=1e-6)
 
@@ -231,13 +231,14 @@ def test_a_name_is_binding(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.skipif(not REAL, reason="needs a GPU")
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 @pytest.mark.parametrize("corrected", ["none", "some"])
 def test_a_gpu_is_the_default_place_and_never_waits(corrected: str) -> None:
     task = make(300, 1000, 32, corrected)
     wanted = solve(task)
     leaves, targets, ragged = leaves_of(task)
-    torch.cuda.set_sync_debug_mode("error")
     try:
+        torch.cuda.set_sync_debug_mode("error")
         loss = differentiable.cross_entropy(*leaves[:2], targets, ragged)
         (3 * loss).backward()
     finally:
