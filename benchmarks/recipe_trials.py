@@ -1,12 +1,12 @@
-"""The trials behind the preset `modern`: twelve one-seed runs per model and log, judged by validation alone.
+"""The trials behind the preset `modern`: six one-seed runs per model and log, judged by validation alone.
 
 python benchmarks/recipe_trials.py --data FOLDER --output trials.jsonl
 
-FOLDER holds prepared logs (movielens-1m, amazon_beauty, foursquare_sg; online_retail, tafeng and
-tmall are explored too). Every trial changes the preset by a few settings. All trials of a model on
-a log are trained for a few epochs; the best third of them goes on to the end. A line of the output
-is a trial: its settings, the epoch chosen, and NDCG@10 on validation, alone and with the counting
-term. Figures of the test part are not written.
+FOLDER holds prepared logs (movielens-1m, amazon_beauty, foursquare_sg; nowplaying, retailrocket,
+tmall, online_retail and tafeng are explored too). Every trial changes the preset by a few settings.
+All trials of a model on a log are trained for a few epochs; the best third of them goes on to the
+end. A line of the output is a trial: its settings, the epoch chosen, and NDCG@10 on validation,
+alone and with the counting term. Figures of the test part are not written.
 """
 
 from __future__ import annotations
@@ -20,59 +20,42 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-GOES_ON = 4
+GOES_ON = 2
 """Trials of a model on a log that are trained to the end."""
 MODELS = ("hca-gru", "gru", "sasrec")
+Changes = dict[str, dict[str, Any]]
 
-ONCE: dict[str, dict[str, Any]] = {
+ONCE: Changes = {
     "preset": {},
     "dropout .3": {"input_dropout": 0.3, "output_dropout": 0.3},
     "dropout .5": {"input_dropout": 0.5, "output_dropout": 0.5},
     "hidden dropout .2": {"hidden_dropout": 0.2},
-    "hidden dropout .4": {"hidden_dropout": 0.4},
-    "1 block": {"blocks": 1},
     "3 blocks": {"blocks": 3},
-    "rate 5e-4": {"learning_rate": 5e-4},
     "rate 2e-3": {"learning_rate": 2e-3},
-    "decay .1": {"weight_decay": 0.1},
-    "d 384": {"d": 384},
-    "no item norm": {"item_norm": False},
 }
-RARE: dict[str, dict[str, Any]] = {
+RARE: Changes = {
     "preset": {},
+    "d 256": {"d": 256},
     "dropout .4": {"input_dropout": 0.4, "output_dropout": 0.4},
-    "dropout .6": {"input_dropout": 0.6, "output_dropout": 0.6},
     "hidden dropout .4": {"hidden_dropout": 0.4},
-    "hidden dropout .5": {"hidden_dropout": 0.5},
     "1 block": {"blocks": 1},
-    "1 block, hidden dropout .4": {"blocks": 1, "hidden_dropout": 0.4},
-    "rate 5e-4": {"learning_rate": 5e-4},
-    "rate 2e-3": {"learning_rate": 2e-3},
     "decay .3": {"weight_decay": 0.3},
-    "batches of 512": {"batch_size": 512},
-    "4 positions": {"batches": "positions", "batch_size": 128, "positions": 4},
 }
-REPEATS: dict[str, dict[str, Any]] = {
+REPEATS: Changes = {
     "preset": {},
-    "item norm": {"item_norm": True},
+    "d 256": {"d": 256},
     "dropout .5": {"input_dropout": 0.5, "output_dropout": 0.5},
-    "dropout .3, averages .99": {"input_dropout": 0.3, "output_dropout": 0.3, "ema": 0.99},
-    "averages .99": {"ema": 0.99},
-    "rate 5e-4": {"learning_rate": 5e-4},
-    "rate 2e-3": {"learning_rate": 2e-3},
-    "decay .1": {"weight_decay": 0.1},
-    "d 128": {"d": 128},
-    "8 positions": {"batches": "positions", "batch_size": 64, "positions": 8},
-    "cosine": {"scores": "cosine", "output_norm": False, "item_norm": True},
-    "1 block": {"blocks": 1, "hidden_dropout": 0.3},
+    "item norm": {"item_norm": True},
+    "batches of 256, rate 2e-3": {"batch_size": 256, "learning_rate": 2e-3},
+    "sequences": {"batches": "sequences"},
 }
-REPEATS_SASREC = {"1 block": {"blocks": 1}}
-"""Where self-attention has another setting under a name: it has two blocks from the start."""
-_SEQUENCES = ("preset", "item norm", "dropout .3, averages .99", "averages .99", "8 positions", "rate 2e-3")
-EXPLORED: dict[str, tuple[int, dict[str, dict[str, Any]]]] = {
-    "tmall": (20, {"preset": {}, "batches of 1,024": {"batch_size": 1024}, "batches of 1,024, item norm": {"batch_size": 1024, "item_norm": True}}),
-    "online_retail": (60, {name: REPEATS[name] for name in _SEQUENCES}),
-    "tafeng": (60, {name: REPEATS[name] for name in _SEQUENCES[:5]}),
+_LARGER: Changes = {"preset": {}, "batches of 256, rate 2e-3": REPEATS["batches of 256, rate 2e-3"]}
+EXPLORED: dict[str, tuple[int, Changes]] = {
+    "nowplaying": (20, {"preset": {}}),
+    "retailrocket": (20, {"preset": {}}),
+    "tmall": (20, {"preset": {}}),
+    "online_retail": (60, _LARGER),
+    "tafeng": (60, _LARGER),
 }
 """Beyond the trials: the most epochs, and what is tried of hca-gru."""
 
@@ -99,42 +82,50 @@ class Log(NamedTuple):
 LOGS = {
     "movielens-1m": Log(ONCE, "F", 24, 90),
     "amazon_beauty": Log(RARE, "F", 10, 40),
-    "foursquare_sg": Log(REPEATS, "U", 12, 80),
+    "foursquare_sg": Log(REPEATS, "U", 10, 60),
 }
 
 
-def train_trial(trial: Trial, data: Path, work: Path, epochs: int, resume: bool, device: str) -> dict[str, Any]:
-    """Train a trial for some epochs and return its record."""
+def train_trial(trial: Trial, data: Path, work: Path, epochs: int, resume: bool, device: str, deadline: float) -> dict[str, Any] | None:
+    """Train a trial for some epochs and return its record; after the deadline, of what there is, or None."""
     from hcarec.data.statistics import statistics
     from hcarec.experiments.trials.modern import modern
     from hcarec.sequences import Sequences
-    from hcarec.training import train
+    from hcarec.training import Callback, train
 
+    class Deadline(Callback):
+        def stops(self) -> bool:
+            return time.time() >= deadline
+
+    if time.time() >= deadline:
+        return None
     began, log = time.perf_counter(), Sequences.open(data / trial.log)
     settings = modern(trial.model, vars(statistics(log))) | trial.changes
     folder = work / f"{trial.log}-{trial.model}-{trial.name}".replace(" ", "_")
     model = train(
         log, folder, model=trial.model, split="leave-one-out", selection="validation", hide_seen=trial.rule == "F",
-        seed=0, threads=1, device=device, ks=(10,), compare=False, keep_model=False, resume=resume,
+        seed=0, threads=1, device=device, ks=(10,), compare=False, keep_model=False, resume=resume, callback=Deadline(),
         **settings | {"epochs": epochs},
     )  # fmt: skip
-    about = model.about
-    best, counting = about["selection"]["best"]["ndcg@10"], about["training"]["counting"]
+    about, took = model.about, model.about["training"]
+    if "counting" not in took:  # ended before its first epoch
+        return None
+    best, counting = about["selection"]["best"]["ndcg@10"], took["counting"]
     return {
         "log": trial.log, "name": trial.name, "model": trial.model, "rule": trial.rule,
         "settings": model.config.as_dict(), "seed": 0, "epoch": about["selection"]["epoch"],
-        "epochs": about["training"]["epochs"],
+        "epochs": took["epochs"], "finished": about["finished"],
         "validation": {trial.rule: {"ndcg@10": best["value"]}},
         "fused": {trial.rule: {"scale": counting["scale"], "floor": counting["floor"], "ndcg@10": counting["fused"]}},
-        "round": 3, "seconds": round(time.perf_counter() - began, 1),
-        "seconds_per_epoch": round(about["training"]["training_seconds"] / about["training"]["epochs"], 3),
+        "round": 4, "seconds": round(time.perf_counter() - began, 1),
+        "seconds_per_epoch": round(took["training_seconds"] / took["epochs"], 3),
+        "evaluation_seconds": took["evaluation_seconds"], "fusing_seconds": took["fusing_seconds"],
     }  # fmt: skip
 
 
 def trials_of(log: str, model: str) -> list[Trial]:
     """Return the trials of a model on a log."""
-    changes = LOGS[log].trials | (REPEATS_SASREC if model == "sasrec" and log == "foursquare_sg" else {})
-    return [Trial(log, model, name, changed, LOGS[log].rule) for name, changed in changes.items()]
+    return [Trial(log, model, name, changed, LOGS[log].rule) for name, changed in LOGS[log].trials.items()]
 
 
 def main() -> None:
@@ -144,17 +135,18 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, help="file of records, a line each")
     parser.add_argument("--workers", type=int, default=10)
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="end after so long, with what there is")
     parser.add_argument("--quick", action="store_true", help="two epochs of two trials a model")
     options = parser.parse_args()
 
     from hcarec import sharing
 
-    context = multiprocessing.get_context("spawn")
+    context, deadline = multiprocessing.get_context("spawn"), time.time() + 60 * options.minutes
     with sharing.card(), TemporaryDirectory() as work, options.output.open("a") as out:
         pool = ProcessPoolExecutor(options.workers, mp_context=context)
 
-        def submit(trial: Trial, epochs: int, resume: bool = False) -> Future[dict[str, Any]]:
-            return pool.submit(train_trial, trial, options.data, Path(work), epochs, resume, options.device)
+        def submit(trial: Trial, epochs: int, resume: bool = False) -> Future[dict[str, Any] | None]:
+            return pool.submit(train_trial, trial, options.data, Path(work), epochs, resume, options.device, deadline)
 
         def write(record: dict[str, Any]) -> None:
             out.write(json.dumps(record) + "\n")
@@ -162,12 +154,13 @@ def main() -> None:
             alone, fused = (record[part][record["rule"]]["ndcg@10"] for part in ("validation", "fused"))
             print(
                 f"{record['log']:14} {record['model']:8} {record['name']:28} {record['epoch']:3}/{record['epochs']:3}"
-                f" {alone:.4f} {fused:.4f} {record['seconds']:6.1f} s {record['seconds_per_epoch']:.2f}",
+                f" {alone:.4f} {fused:.4f} {record['seconds']:6.1f} s, an epoch {record['seconds_per_epoch']:.2f},"
+                f" evaluated {record['evaluation_seconds']:.1f}, fused {record['fusing_seconds']:.1f}",
                 flush=True,
             )
 
         groups: dict[tuple[str, str], list[tuple[dict[str, Any], Trial]]] = {}
-        pending: dict[Future[dict[str, Any]], tuple[Trial, bool]] = {}
+        pending: dict[Future[dict[str, Any] | None], tuple[Trial, bool]] = {}
         for log, (most, explored) in EXPLORED.items():
             if (options.data / log).exists() and not options.quick:
                 for name, changes in explored.items():
