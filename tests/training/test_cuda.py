@@ -6,6 +6,7 @@ needs Numba, so that a machine for GPUs without it can run them all.
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import numpy as np
@@ -314,9 +315,25 @@ def test_no_step_waits_for_the_card() -> None:
 
 
 @pytest.mark.usefixtures("card")
+def test_garbage_is_not_collected_while_a_step_is_captured() -> None:
+    earlier = wide("cuda")
+    run(earlier, epochs=1)
+    earlier.itself = earlier  # type: ignore[attr-defined]  # its graphs are freed by collection
+    del earlier
+    thresholds = gc.get_threshold()
+    gc.set_threshold(1, 1, 1)
+    try:
+        trainer = wide("cuda")
+        assert run(trainer, epochs=1) == run(wide("cuda"), epochs=1)
+    finally:
+        gc.set_threshold(*thresholds)
+
+
+@pytest.mark.usefixtures("card")
 @pytest.mark.parametrize("copy_window", [0, 4])
 def test_sizes_that_kernels_do_not_take_run_step_by_step(copy_window: int) -> None:
-    part, settings = make_part(30, 14, N_ITEMS), {"d": 520, "copy_window": copy_window}
+    part = make_part(30, 14, N_ITEMS)
+    settings = {"d": 520, "copy_window": copy_window, "initial": "scaled", "learning_rate": 1e-4}
     trainer = make(HCAGRU, "cuda", part, N_ITEMS, **settings)
     assert trainer.graphs is None and not trainer.objective.static
     truth = make(ReferenceModel, "cpu", part, N_ITEMS, **settings)

@@ -6,7 +6,9 @@ all that changes from step to step is read from memory that stays where it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+import gc
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 import torch
@@ -55,6 +57,20 @@ class Graphs(Generic[T]):
         graph = torch.cuda.CUDAGraph()
         # One graph runs at a time, and none reads what another has left: they share their memory.
         others = [other for _, other in self._graphs.values()]
-        with torch.cuda.graph(graph, pool=others[0].pool() if others else None):
+        pool = others[0].pool() if others else None
+        with _no_garbage_collection(), torch.cuda.graph(graph, pool=pool):
             self._step(placed)
         return graph
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Collect garbage now and not meanwhile: to free an earlier graph would end a capture."""
+    gc.collect()
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
