@@ -144,15 +144,15 @@ def choosing(folder: Path = HERE / "results") -> str:
         best = max(found, key=found.__getitem__)
         others = {name: value for name, value in found.items() if models[name] != models[best]}
         counted = {name: value for name, value in found.items() if name in counting}
-        kind = (tables.percent(size["repeats"]), f"{size['mean_length']:.0f}", f"{size['events'] / size['items']:.0f}")
+        kind = (tables.percent(size["repeats"]), f"{size['mean_length']:.0f}, {size['events'] / size['items']:.0f}")
         leaders = (_best(one, found[best]) for one in ({best: found[best]}, others, counted))
-        kinds.append((f"`{log}`, {report.rule[log]}", *kind, *leaders))
+        kinds.append((f"{log}, {report.rule[log]}", *kind, *leaders))
         minutes = [f"{record['seconds_here'] / 60:.0f}" for record in report.of(log, DEFAULT)]
         gain = (_gain(report, log, found, "HCA-GRU"), _levels(report, log, found), _gain(report, log, found, DEFAULT), *(minutes or ["-"])[:1])
-        gains.append((f"`{log}`, {report.rule[log]}", *gain))
-    head = ("log, rule", "repeats", "events a user", "events an item", "best", "best other model", "best of those that count")
-    rules = "F: items of the history are hidden; U: they may be listed."
-    said = f"NDCG@10, mean over seeds, {report.seeds()}. In brackets: the share of the best figure that is reached. {rules}"
+        gains.append((f"{log}, {report.rule[log]}", *gain))
+    head = ("log, rule", "repeats", "events a user, an item", "best", "best other model", "best that counts")
+    rules = "What counts: POP, Markov and ItemKNN. F: items of the history are hidden; U: they may be listed."
+    said = f"NDCG@10, mean over seeds, {report.seeds()}. Percentages: the share of the best figure that is reached. {rules}"
     second = ("log, rule", "HCA-GRU over Markov", "its two levels add to GRU", "HCA-GRU, two cores, over Markov", "minutes on two cores")
     note = "The levels: difference in NDCG@10 with its 95% interval over users. *Not shown*: no difference that a test could show, corrected over the logs."
     words = "\n".join(f"- {line}" for line in report.words())
@@ -192,11 +192,11 @@ def _figure(value: float | None, best: float, written: Callable[[float], str]) -
 
 
 def _best(values: dict[str, float], best: float) -> str:
-    """Name the best of some methods, and what it reaches of the best of all."""
+    """Name the best of some methods, and its figure or what that is of the best of all."""
     if not values:
         return "-"
     name = max(values, key=values.__getitem__)
-    return f"{name} {values[name]:.4f}" + ("" if values[name] == best else f" ({values[name] / best:.0%})")
+    return f"{name} {values[name]:.4f}" if values[name] == best else f"{name}, {values[name] / best:.0%}"
 
 
 def _gain(report: Any, log: str, found: dict[str, float], method: str) -> str:
