@@ -104,6 +104,118 @@ def _spread(values: Sequence[float]) -> str:
     return f"{100 * mean(values):.2f} ({low:.2f} to {high:.2f})" if len(values) > 1 else f"{100 * mean(values):.2f}"
 
 
+# -- the contest -------------------------------------------------------------------------------------------------------
+
+NO_RECORDS = "There are no records of the contest in docs/results yet: `hcarec experiment contest -o docs/results` makes them."
+
+
+def contest(folder: Path = HERE / "results") -> str:
+    """Compare all methods of the contest on its logs, from whatever records there are."""
+    from hcarec.experiments.trials import tables
+    from hcarec.experiments.trials.contest import names
+
+    report = contested(folder)
+    if not report.deciding:
+        return NO_RECORDS
+    means = contest_means(report)
+    methods = [name for name in names() if any(name in of_log for of_log in means.values())]
+    rows = []
+    for log in sorted(means, key=lambda log: (report.rule[log], -report.logs[log]["items"])):
+        best = max(means[log].values())
+        figures = [_figure(means[log].get(method), best, tables.fraction) for method in methods]
+        rows.append((f"`{log}`", f"{report.logs[log]['users']:,}", f"{report.logs[log]['items']:,}", report.rule[log], *figures))
+    said = f"NDCG@10, mean over seeds, {report.seeds()}; the best in bold. F: items of the history are hidden; U: they may be listed."
+    return f"{table(('log', 'users', 'items', 'rule', *methods), rows)}\n\n{said} {_tested(report)}".strip()
+
+
+def choosing(folder: Path = HERE / "results") -> str:
+    """Say which model is best on which kind of log, and what HCA-GRU gains, from whatever records there are."""
+    from hcarec.experiments.trials import tables
+    from hcarec.experiments.trials.contest import DEFAULT, METHODS
+
+    report = contested(folder)
+    if not report.deciding:
+        return NO_RECORDS
+    means, models = contest_means(report), {method.name: method.model for method in METHODS}
+    counting = ("POP", "Markov", "ItemKNN")
+    kinds, gains = [], []
+    for log in sorted(means, key=lambda log: (report.rule[log], report.logs[log]["events"] / report.logs[log]["items"])):
+        found, size = means[log], report.logs[log]
+        best = max(found, key=found.__getitem__)
+        others = {name: value for name, value in found.items() if models[name] != models[best]}
+        counted = {name: value for name, value in found.items() if name in counting}
+        kind = (tables.percent(size["repeats"]), f"{size['mean_length']:.0f}, {size['events'] / size['items']:.0f}")
+        leaders = (_best(one, found[best]) for one in ({best: found[best]}, others, counted))
+        kinds.append((f"{log}, {report.rule[log]}", *kind, *leaders))
+        minutes = [f"{record['seconds_here'] / 60:.0f}" for record in report.of(log, DEFAULT)]
+        gain = (_gain(report, log, found, "HCA-GRU"), _levels(report, log, found), _gain(report, log, found, DEFAULT), *(minutes or ["-"])[:1])
+        gains.append((f"{log}, {report.rule[log]}", *gain))
+    head = ("log, rule", "repeats", "events a user, an item", "best", "best other model", "best that counts")
+    rules = "What counts: POP, Markov and ItemKNN. F: items of the history are hidden; U: they may be listed."
+    said = f"NDCG@10, mean over seeds, {report.seeds()}. Percentages: the share of the best figure that is reached. {rules}"
+    second = ("log, rule", "HCA-GRU over Markov", "its two levels add to GRU", "HCA-GRU, two cores, over Markov", "minutes on two cores")
+    note = "The levels: difference in NDCG@10 with its 95% interval over users. *Not shown*: no difference that a test could show, corrected over the logs."
+    words = "\n".join(f"- {line}" for line in report.words())
+    parts = (table(head, kinds), said, table(second, gains), note, words, "[The whole contest](results/contest.md), with spreads and tests.")
+    return "\n\n".join(part for part in parts if part)
+
+
+def contested(folder: Path) -> Any:
+    """Return the contest's report of the records in a folder of results."""
+    from hcarec.experiments.trials.contest_report import noted_contest
+    from hcarec.experiments.trials.study import trial_results
+
+    return noted_contest(trial_results(folder))
+
+
+def contest_means(report: Any) -> dict[str, dict[str, float]]:
+    """Return NDCG@10 under the deciding rule, the mean over seeds, by log and method."""
+    means: dict[str, dict[str, float]] = {}
+    for (log, method), values in report.main("ndcg@10").items():
+        means.setdefault(log, {})[method] = mean(values)
+    return means
+
+
+def _tested(report: Any) -> str:
+    """Say on how many logs tests show HCA-GRU above or below others."""
+    names = {"Markov": "Markov", "SASRec": "SASRec", "GRU": "GRU, its own recipe without the two levels,"}
+    counts = []
+    for other, words in names.items():
+        verdicts = [test["verdict"] for test in report.tests[other].values()]
+        if verdicts:
+            counts.append(f"than {words} on {verdicts.count('higher')} and lower on {verdicts.count('lower')} of {len(verdicts)} logs")
+    return f"By paired tests HCA-GRU is higher {'; '.join(counts)}." if counts else ""
+
+
+def _figure(value: float | None, best: float, written: Callable[[float], str]) -> str:
+    return "-" if value is None else f"**{written(value)}**" if value == best else written(value)
+
+
+def _best(values: dict[str, float], best: float) -> str:
+    """Name the best of some methods, and its figure or what that is of the best of all."""
+    if not values:
+        return "-"
+    name = max(values, key=values.__getitem__)
+    return f"{name} {values[name]:.4f}" if values[name] == best else f"{name}, {values[name] / best:.0%}"
+
+
+def _gain(report: Any, log: str, found: dict[str, float], method: str) -> str:
+    """Write by how much a method is above Markov."""
+    if method not in found or not found.get("Markov"):
+        return "-"
+    test = report.tests["Markov"].get(log) if method == "HCA-GRU" else None
+    return f"{found[method] / found['Markov'] - 1:+.1%}" + (", not shown" if test is not None and test["verdict"] == "none shown" else "")
+
+
+def _levels(report: Any, log: str, found: dict[str, float]) -> str:
+    """Write what both levels add to GRU, with the interval where there has been a test."""
+    test = report.tests["GRU"].get(log)
+    if test is not None:
+        words = ", not shown" if test["verdict"] == "none shown" else ""
+        return f"{test['difference']:+.4f} ({test['low']:+.4f} to {test['high']:+.4f}){words}"
+    return f"{found['HCA-GRU'] - found['GRU']:+.4f}" if {"HCA-GRU", "GRU"} <= found.keys() else "-"
+
+
 # -- benchmarks --------------------------------------------------------------------------------------------------------
 
 
@@ -285,6 +397,8 @@ def _default(value: Any) -> str:
 
 PARTS: dict[str, Callable[[], str]] = {
     "results": results,
+    "contest": contest,
+    "choosing": choosing,
     "widths": widths,
     "lags": lags,
     "mistakes": mistakes,

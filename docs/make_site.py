@@ -27,7 +27,7 @@ def build(target: Path) -> list[str]:
     with tempfile.TemporaryDirectory() as scratch:
         work = Path(scratch)
         shutil.copy(ROOT / "zensical.toml", work)
-        shutil.copytree(HERE, work / "docs", ignore=shutil.ignore_patterns("make_*.py", "__pycache__", "runs", "tests"))
+        shutil.copytree(HERE, work / "docs", ignore=shutil.ignore_patterns("make_*.py", "__pycache__", "runs", "tests", "work"))
         environment = {**os.environ, "NO_COLOR": "1"}
         done = subprocess.run([sys.executable, "-m", "zensical", "build", "--strict"], cwd=work, env=environment, capture_output=True, text=True)
         if done.returncode:

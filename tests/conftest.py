@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -17,6 +19,14 @@ settings.register_profile("hcarec", deadline=None, derandomize=True, max_example
 settings.load_profile("hcarec")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+def maker(name: str) -> Any:
+    """Import one of the programs that write pages of the documentation, which find each other beside them."""
+    folder = str(REPOSITORY / "docs")
+    if folder not in sys.path:
+        sys.path.append(folder)
+    return importlib.import_module(name)
 
 
 @pytest.fixture(scope="session")

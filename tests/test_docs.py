@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import hcarec as hcarec_package
-from conftest import REPOSITORY
+from conftest import REPOSITORY, maker
 
 PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
-
-
-def maker(name: str) -> Any:
-    """Import one of the programs that write pages, which find each other beside them."""
-    folder = str(REPOSITORY / "docs")
-    if folder not in sys.path:
-        sys.path.append(folder)
-    return importlib.import_module(name)
 
 
 def test_every_command_and_option_is_documented() -> None:

@@ -177,9 +177,9 @@ def test_the_tables_of_markdown_are_whole_and_narrow() -> None:
 
 
 def test_figures_stand_to_the_right() -> None:
-    values = ["1,234", "+3.1%", "-0.5", "−2", "12 to 13", "x3", "", "-", "< 0.01", "93, 97"]
+    values = ["1,234", "+3.1%", "-0.5", "−2", "12 to 13", "x3", "", "-", "< 0.01", "93, 97", "-0.1 to +0.2"]
     table = Table("t", ["name", *values], [[Cell("n"), *map(Cell, values)]])
-    assert [layout.numeric(table, column) for column in range(len(values) + 1)] == [False, True, True, True, True, False, False, True, True, True, True]
+    assert [layout.numeric(table, column) for column in range(len(values) + 1)] == [False, True, True, True, True, False, False, True, True, True, True, True]
 
 
 def test_rows_and_groups_must_fit() -> None:

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from PIL import Image
 
 import hcarec
+from conftest import maker
 from hcarec import HcarecError, experiments, synthetic
 from hcarec.comparison import bootstrap, sign_flip
 from hcarec.data.split import split
@@ -21,6 +23,7 @@ from hcarec.experiments.grid import alone
 from hcarec.experiments.results import Results
 from hcarec.experiments.run import DataSet
 from hcarec.experiments.trials import ablation, choosing, contest, figures
+from hcarec.experiments.trials.contest_report import ContestReport
 from hcarec.experiments.trials.merge import merge
 from hcarec.experiments.trials.paired import correct, gain, paired_test
 from hcarec.experiments.trials.peers import peers
@@ -324,6 +327,33 @@ def test_the_report_has_every_part_and_is_made_from_the_records_alone(done: tupl
     assert (tmp_path / "contest.html").read_bytes() == (out / "contest.html").read_bytes()
 
 
+def test_the_readme_shows_what_the_report_shows(done: tuple[Path, pl.DataFrame]) -> None:
+    part, report = maker("make_parts").contest(done[0]), (done[0] / "contest.md").read_text()
+    table = report.partition("**NDCG@10**")[2].partition("**NDCG@10 by log")[0].splitlines()
+    columns = table[2].split("|")
+    methods = [cell.strip() for cell in part.splitlines()[0].split("|")[5:-1]]
+    assert methods == contest.names()
+    for row in part.splitlines()[2:4]:
+        log, rule, *figures = (cell.strip(" `") for cell in row.split("|")[1:-1] if not cell.strip().isdecimal())
+        place = next(number for number, column in enumerate(columns) if column.strip() == f"{log}, {rule}")
+        for method, figure in zip(methods, figures, strict=True):
+            written = next(line.split("|")[place] for line in table if line.startswith(f"| {method} "))
+            assert written.partition("±")[0].strip() == figure
+
+
+def test_seeds_are_counted_as_they_are(done: tuple[Path, pl.DataFrame], tmp_path: Path) -> None:
+    assert f"over seeds, 2 each (1 for {contest.DEFAULT}); the best" in (done[0] / "contest.md").read_text()
+    records = list(trial_results(done[0]).read().values())
+
+    def fewer(dropped: Any) -> str:
+        return ContestReport(trial_results(tmp_path), noted_statistics(trial_results(done[0])), [r for r in records if not dropped(r)]).seeds()
+
+    assert fewer(lambda r: r["method"] == "SASRec" and r["seed"]) == f"2 each (1 for SASRec; 1 for {contest.DEFAULT})"
+    assert fewer(lambda r: r["method"] == "GRU" and r["seed"] and r["data"]["name"] == "back") == f"2 each (1 to 2 for GRU; 1 for {contest.DEFAULT})"
+    assert fewer(lambda r: r["seed"]) == "1 each"
+    assert fewer(lambda r: r["method"] not in ("POP", "Markov")) == "of which none of these methods has any"
+
+
 def test_published_figures_stand_beside_the_very_same_log_alone() -> None:
     beauty = {"users": 22_363, "items": 12_101, "events": 198_502}
     known = peers(beauty)
@@ -373,6 +403,9 @@ def test_logs_that_only_the_contest_has_seen_are_not_in_the_ablation(logs: dict[
 
 
 def test_figures_are_drawn_from_whatever_there_is(tmp_path: Path) -> None:
+    few = figures.contest({(log, "GRU"): [0.1] for log in "abcde"}, contest.names(), dict.fromkeys("abcde", "log, F"), tmp_path / "few.png")
+    with Image.open(few) as drawn:
+        assert drawn.height < drawn.width / 3, "methods without records have no rows, and five logs stand in rows of three"
     made = [
         figures.contest({}, contest.names(), {}, tmp_path / "a.png"),
         figures.contest({("log", "GRU"): [0.1, 0.2]}, contest.names(), {"log": "log, $F$", "other": "other, U"}, tmp_path / "b.png"),

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from hcarec.experiments.document import Table, Verdict
 
 _MARKED = re.compile(r"`([^`]+)`|\*\*(\S(?:.*?\S)?)\*\*")
-_NUMBER = re.compile(r"(?:[+\-−±<>≈~]\s?)?\d[\d.,\s×/:e+\-−]*(?:%|[a-zA-Z]{1,3})?|[–—-]?")
-"""A figure, with a sign or a unit or not, or the dash of a missing one."""
+_NUMBER = re.compile(r"(?:[+\-−±<>≈~]\s?)?\d[\d.,\s×/:e+\-−]*(?:%|[a-zA-Z]{1,3})?|[+\-−][\d.,]+%? to [+\-−][\d.,]+%?|[–—-]?")
+"""A figure, with a sign or a unit or not, an interval of differences, or the dash of a missing one."""
 
 
 class Span(NamedTuple):

@@ -69,7 +69,7 @@ class AblationReport:
         )
         columns = [
             "ingredient", "with it", "without", "it adds", "95% interval", "relative",
-            "p after Holm", "with it NDCG is",
+            "p after Holm", "verdict",
         ]  # fmt: skip
         for name, tests in self.tests.items():
             rows = [

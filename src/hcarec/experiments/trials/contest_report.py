@@ -2,40 +2,54 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hcarec.experiments.data_sets import noted_statistics
 from hcarec.experiments.document import Block, Bullets, Cell, Document, Figure, Paragraph, Section
 from hcarec.experiments.document import Table as TableOf
 from hcarec.experiments.pages import FIGURES, facts, write_document
+from hcarec.experiments.results import Results
 from hcarec.experiments.trials import contest, figures, tables
 from hcarec.experiments.trials.paired import correct, paired_test
 from hcarec.experiments.trials.peers import peers
 from hcarec.experiments.trials.rules import RULES, F, U, deciding_rule
 from hcarec.experiments.trials.study import TrialStudy
 from hcarec.experiments.trials.trial import K
+from hcarec.models import MODELS
 from hcarec.training.recipe import FEW_REPEATS
 
 NDCG, RECALL = f"ndcg@{K}", f"recall@{K}"
 UNDER_U = ", trained and selected under U"
 Record = dict[str, Any]
+_MODELS = {method.name: method.model for method in contest.METHODS}
 
 
 def write_contest(study: TrialStudy, folder: Path) -> list[Path]:
     """Write contest.md, contest.html and the figure; return what was written."""
-    report = ContestReport(study)
+    report = ContestReport(study.results, study.logs, study.records())
     drawn = folder / FIGURES / "contest.png"
     figures.contest(report.main(NDCG), contest.names(), report.headings, drawn)
     return [*write_document(folder, "contest", report.document()), drawn]
 
 
+def noted_contest(results: Results) -> ContestReport:
+    """Return the report of all records that lie in a folder, whatever their settings were."""
+    records = [r for r in results.read().values() if r["method"] in contest.names()]
+    return ContestReport(results, noted_statistics(results), records)
+
+
 class ContestReport:
     """Collects what the trials have found and turns it into a document."""
 
-    def __init__(self, study: TrialStudy) -> None:
-        self.study, self.records = study, study.records()
+    def __init__(
+        self, results: Results, logs: Mapping[str, Record], records: Sequence[Record]
+    ) -> None:
+        self.results, self.records = results, records
         met = {_log(record) for record in self.records}
-        self.logs = {name: log for name, log in study.logs.items() if name in met}
+        self.logs = {name: log for name, log in logs.items() if name in met}
         self.rule = {name: deciding_rule(log) for name, log in self.logs.items()}
         self.headings = {name: f"{name}, {rule}" for name, rule in self.rule.items()}
         self.deciding = [r for r in self.records if r["rule"] == self.rule[_log(r)]]
@@ -43,14 +57,13 @@ class ContestReport:
 
     def document(self) -> Document:
         """Put the report together."""
-        seeds = len({record["seed"] for record in self.records})
+        methods = len({record["method"] for record in self.deciding})
         lead = (
-            f"{len(contest.METHODS)} methods on {len(self.logs)} logs: leave-one-out, users with at"
+            f"{methods} methods on {len(self.logs)} logs: leave-one-out, users with at"
             " least three events and nothing else filtered, every item ranked, predictions from the"
-            f" whole history, the epoch chosen on validation, {seeds} seeds where a method has"
-            f" seeds. F: {RULES[F]}; U: {RULES[U]}. F decides on logs with less than"
-            f" {FEW_REPEATS:.0%} repeats, U elsewhere. Figures are fractions, mean ± standard"
-            " deviation over seeds; the best is bold."
+            f" whole history, the epoch chosen on validation. F: {RULES[F]}; U: {RULES[U]}. F"
+            f" decides on logs with less than {FEW_REPEATS:.0%} repeats, U elsewhere. Figures are"
+            f" fractions, mean ± standard deviation over seeds, {self.seeds()}; the best is bold."
         )
         sections = [
             self._main(), self._tested(), self._default(), self._published(), self._lists(),
@@ -63,6 +76,23 @@ class ContestReport:
     def main(self, metric: str) -> tables.Values:
         """Return a metric under the deciding rule of each log, by log and method."""
         return tables.values_of(self.deciding, metric, lambda r: self.rule[_log(r)])
+
+    def seeds(self) -> str:
+        """Say over how many seeds the means are, with the methods that have more or fewer."""
+        counts: dict[str, list[int]] = {}
+        for (_, method), values in self.main(NDCG).items():
+            if MODELS[_MODELS[method]].seeded:
+                counts.setdefault(method, []).append(len(values))
+        if not counts:
+            return "of which none of these methods has any"
+        found = Counter(n for several in counts.values() for n in several)
+        usual = max(found, key=lambda n: (found[n], n))
+        others = [
+            f"{_span(several)} for {method}"
+            for method in contest.names()
+            if (several := counts.get(method)) and set(several) != {usual}
+        ]
+        return f"{usual} each" + (f" ({'; '.join(others)})" if others else "")
 
     # -- sections --------------------------------------------------------------------------------
 
@@ -87,10 +117,10 @@ class ContestReport:
         return Section("Who leads", blocks if self.deciding else [])
 
     def _tested(self) -> Section:
-        blocks: list[Block] = [Bullets(said)] if (said := self._words()) else []
+        blocks: list[Block] = [Bullets(said)] if (said := self.words()) else []
         columns = [
             "log", contest.MAIN, "the other", "difference", "95% interval", "relative",
-            "p after Holm", "HCA-GRU is",
+            "p after Holm", "verdict",
         ]  # fmt: skip
         for other, tests in self.tests.items():
             if tests:
@@ -111,7 +141,7 @@ class ContestReport:
         """Set what a small machine trains without options beside counting."""
         rows = []
         for log, heading in self.headings.items():
-            both = [self._of(log, method) for method in (contest.DEFAULT, "Markov")]
+            both = [self.of(log, method) for method in (contest.DEFAULT, "Markov")]
             if not all(both):
                 continue
             mine, theirs = (records[0]["figures"][self.rule[log]][NDCG] for records in both)
@@ -231,7 +261,7 @@ class ContestReport:
         columns = ["log", "users", "items", "events", "mean length", "repeats", "decides", "data",
                    "protocol"]  # fmt: skip
         note = "Fingerprints of the data, and of the protocol under the deciding rule."
-        return Section("Logs", [TableOf("Logs", columns, rows, note)])
+        return Section("Logs", [TableOf("What they hold", columns, rows, note)])
 
     # -- tests -----------------------------------------------------------------------------------
 
@@ -239,16 +269,17 @@ class ContestReport:
         """Test the main method against another on every log, corrected over the logs."""
         tests = {}
         for log in self.logs:
-            mine, theirs = (self._of(log, method) for method in (contest.MAIN, other))
-            test = paired_test(self.study.results, mine, theirs, self.rule[log])
+            mine, theirs = (self.of(log, method) for method in (contest.MAIN, other))
+            test = paired_test(self.results, mine, theirs, self.rule[log])
             if test is not None:
                 tests[log] = test
         return correct(tests) if tests else {}
 
-    def _of(self, log: str, method: str) -> list[Record]:
+    def of(self, log: str, method: str) -> list[Record]:
+        """Return the records of a method on a log under the deciding rule."""
         return [r for r in self.deciding if _log(r) == log and r["method"] == method]
 
-    def _words(self) -> list[str]:
+    def words(self) -> list[str]:
         """Say in words what the tests show."""
         said = []
         for other, tests in self.tests.items():
@@ -280,6 +311,11 @@ def _levels(by: dict[str, list[str]], tests: dict[str, Record]) -> str:
             shown = " that a test could show" if verdict == "none shown" else ""
             parts.append(f"{text} {listed}{shown}")
     return f"Against GRU, the same recipe with both levels off, the levels {'; they '.join(parts)}."
+
+
+def _span(counts: Sequence[int]) -> str:
+    least, most = min(counts), max(counts)
+    return f"{most}" if least == most else f"{least} to {most}"
 
 
 def _log(record: Record) -> str:

@@ -15,12 +15,16 @@ from hcarec.plots import BLACK, BLUE, ORANGE, figure, short
 ACROSS = 4
 """Panels in a row."""
 _OURS = Look("#007556", "D", "solid")
-_PAPER = {"GRU, paper": Look(GREY, "x", "solid"), "HCA-GRU, paper": Look("#009E73", "d", "solid")}
+_OTHERS = {
+    "GRU, paper": Look(GREY, "x", "solid"),
+    "HCA-GRU, paper": Look("#009E73", "d", "solid"),
+    "HCA-GRU, two cores": Look("#007556", "D", "solid", False),
+}
 
 
 def method_look(method: str) -> Look:
     """Return how a method of the contest is drawn."""
-    return _OURS if method == "HCA-GRU" else _PAPER.get(method) or look(method)
+    return _OURS if method == "HCA-GRU" else _OTHERS.get(method) or look(method)
 
 
 def contest(
@@ -30,9 +34,11 @@ def contest(
 
     `logs` are headings by name. The line is the best mean.
     """
+    methods = [method for method in methods if any((log, method) in values for log in logs)]
     down = max(1, -(-len(logs) // ACROSS))
-    across = min(ACROSS, max(1, len(logs)))
+    across = max(1, -(-len(logs) // down))
     with figure(path, (1.6 + 2.7 * across, 0.4 + (0.55 + 0.24 * len(methods)) * down)) as drawn:
+        drawn.get_layout_engine().set(wspace=0.05)
         grid = drawn.subplots(down, across, sharey=True, squeeze=False)
         for axes, (log, heading) in zip(grid.ravel(), logs.items(), strict=False):
             _stripes(axes, len(methods))
@@ -48,10 +54,10 @@ def contest(
             axes.set_xlim(0, 1.08 * max((max(values[log, m]) for m in means), default=1))
         for axes in grid.ravel()[len(logs) :]:
             axes.set_visible(False)
-        for axes in grid[-1]:
+        for axes in grid.ravel()[max(0, len(logs) - across) : len(logs)]:  # the lowest of a column
             axes.set_xlabel("NDCG@10")
         grid[0][0].set_yticks(range(len(methods)), methods, parse_math=False)
-        grid[0][0].set_ylim(len(methods) - 0.5, -0.5)
+        grid[0][0].set_ylim(max(1, len(methods)) - 0.5, -0.5)
     return Path(path)
 
 

@@ -77,4 +77,4 @@ def difference_cells(test: Record | None) -> list[Cell]:
         f"{test['difference'] / base:+.1%}" if base else "-",
         f"{test['p_holm']:.2g}", test["verdict"],
     )  # fmt: skip
-    return [Cell(text, strong=text == "lower") for text in texts]
+    return [Cell(text, strong=text in ("higher", "lower")) for text in texts]
