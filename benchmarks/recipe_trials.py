@@ -35,27 +35,25 @@ ONCE: Changes = {
 }
 RARE: Changes = {
     "preset": {},
-    "d 256": {"d": 256},
+    "d 128": {"d": 128},
     "dropout .4": {"input_dropout": 0.4, "output_dropout": 0.4},
     "hidden dropout .4": {"hidden_dropout": 0.4},
     "1 block": {"blocks": 1},
-    "decay .3": {"weight_decay": 0.3},
+    "rate 2e-3": {"learning_rate": 2e-3},
 }
 REPEATS: Changes = {
     "preset": {},
-    "d 256": {"d": 256},
+    "d 128": {"d": 128},
     "dropout .5": {"input_dropout": 0.5, "output_dropout": 0.5},
     "item norm": {"item_norm": True},
-    "batches of 256, rate 2e-3": {"batch_size": 256, "learning_rate": 2e-3},
-    "sequences": {"batches": "sequences"},
+    "rate 1e-3": {"learning_rate": 1e-3},
+    "sequences": {"batches": "sequences", "batch_size": 64, "learning_rate": 1e-3},
 }
-_LARGER: Changes = {"preset": {}, "batches of 256, rate 2e-3": REPEATS["batches of 256, rate 2e-3"]}
 EXPLORED: dict[str, tuple[int, Changes]] = {
-    "nowplaying": (20, {"preset": {}}),
-    "retailrocket": (20, {"preset": {}}),
-    "tmall": (20, {"preset": {}}),
-    "online_retail": (60, _LARGER),
-    "tafeng": (60, _LARGER),
+    "nowplaying": (20, {"d 128": {"d": 128}}),
+    "retailrocket": (20, {"d 128": {"d": 128}}),
+    "tmall": (20, {"preset": {}, "d 128": {"d": 128}}),
+    "online_retail": (60, {"preset": {}}),
 }
 """Beyond the trials: the most epochs, and what is tried of hca-gru."""
 
@@ -81,7 +79,7 @@ class Log(NamedTuple):
 
 LOGS = {
     "movielens-1m": Log(ONCE, "F", 24, 90),
-    "amazon_beauty": Log(RARE, "F", 10, 40),
+    "amazon_beauty": Log(RARE, "F", 16, 40),
     "foursquare_sg": Log(REPEATS, "U", 10, 60),
 }
 
@@ -141,9 +139,11 @@ def main() -> None:
 
     from hcarec import sharing
 
+    known = [json.loads(line) for line in options.output.read_text().splitlines()] if options.output.exists() else []
     context, deadline = multiprocessing.get_context("spawn"), time.time() + 60 * options.minutes
     with sharing.card(), TemporaryDirectory() as work, options.output.open("a") as out:
-        pool = ProcessPoolExecutor(options.workers, mp_context=context)
+        # A process each: a GPU that has failed in one stays behind with it.
+        pool = ProcessPoolExecutor(options.workers, mp_context=context, max_tasks_per_child=1)
 
         def submit(trial: Trial, epochs: int, resume: bool = False) -> Future[dict[str, Any] | None]:
             return pool.submit(train_trial, trial, options.data, Path(work), epochs, resume, options.device, deadline)
@@ -159,6 +159,17 @@ def main() -> None:
                 flush=True,
             )
 
+        def go_on(log: str, model: str) -> None:
+            """Submit the best of a group whose trials are all done."""
+            group = groups[log, model]
+            if options.quick or len(group) < len(trials_of(log, model)):
+                return
+            done = [(one, tried) for one, tried in group if one]
+            done.sort(key=lambda pair: -pair[0]["fused"][pair[1].rule]["ndcg@10"])
+            for _, best in done[:GOES_ON]:
+                pending[submit(best, LOGS[log].most, resume=True)] = (best, False)
+
+        earlier = {(one["log"], one["model"], one["name"]): one for one in known}
         groups: dict[tuple[str, str], list[tuple[dict[str, Any], Trial]]] = {}
         pending: dict[Future[dict[str, Any] | None], tuple[Trial, bool]] = {}
         for log, (most, explored) in EXPLORED.items():
@@ -172,7 +183,12 @@ def main() -> None:
             for model in MODELS:
                 some = trials_of(log, model)[: 2 if options.quick else None]
                 for trial in some:
-                    pending[submit(trial, 2 if options.quick else about.first)] = (trial, True)
+                    if record := earlier.get((log, model, trial.name)):
+                        groups.setdefault((log, model), []).append((record, trial))
+                    else:
+                        pending[submit(trial, 2 if options.quick else about.first)] = (trial, True)
+        for log, model in list(groups):
+            go_on(log, model)
         while pending:
             future = next(as_completed(pending))
             trial, is_first = pending.pop(future)
@@ -185,13 +201,8 @@ def main() -> None:
                 write(record)  # those that go on are written again, and the last line of a trial counts
             if not is_first:
                 continue
-            group = groups.setdefault((trial.log, trial.model), [])
-            group.append((record or {}, trial))
-            if len(group) == (2 if options.quick else len(trials_of(trial.log, trial.model))):
-                done = [(one, tried) for one, tried in group if one]
-                done.sort(key=lambda pair: -pair[0]["fused"][pair[1].rule]["ndcg@10"])
-                for _, best in done[: 0 if options.quick else GOES_ON]:
-                    pending[submit(best, LOGS[best.log].most, resume=True)] = (best, False)
+            groups.setdefault((trial.log, trial.model), []).append((record or {}, trial))
+            go_on(trial.log, trial.model)
         pool.shutdown()
 
 

@@ -43,26 +43,27 @@ ONCE: dict[str, Any] = {
     "input_dropout": 0.4, "hidden_dropout": 0.3, "output_dropout": 0.4,
 }  # fmt: skip
 """Logs without repeats."""
-ONCE_RARE: dict[str, Any] = {
-    "d": 128, "input_dropout": 0.5, "output_dropout": 0.5, "weight_decay": 0.1,
-}  # fmt: skip
+ONCE_RARE: dict[str, Any] = {"input_dropout": 0.5, "output_dropout": 0.5, "weight_decay": 0.1}
 """Of these, logs of rare items."""
 REPEATS: dict[str, Any] = {
-    "d": 128, "blocks": 0, "scores": "dot", "item_norm": False, "output_norm": True,
-    "copy_window": 50, "input_dropout": 0.4, "hidden_dropout": 0.0, "output_dropout": 0.4,
+    "blocks": 0, "scores": "dot", "item_norm": False, "output_norm": True, "copy_window": 50,
+    "input_dropout": 0.4, "hidden_dropout": 0.0, "output_dropout": 0.4,
 }  # fmt: skip
 """Logs with repeats."""
 SEQUENCES: dict[str, Any] = {"batches": "sequences", "batch_size": 128, "length": 100}
 SEQUENCES_LONG: dict[str, Any] = {"length": 200}
-SEQUENCES_REPEATS: dict[str, Any] = {"batches": "sequences", "batch_size": 64, "length": 100}
+SEQUENCES_REPEATS: dict[str, Any] = {
+    "batches": "sequences", "batch_size": 64, "learning_rate": 1e-3, "patience": 10,
+}  # fmt: skip
 """What a CPU takes of logs with repeats: positions would take three times as long."""
-POSITIONS_REPEATS: dict[str, Any] = SEQUENCES_REPEATS | {
-    "batches": "positions", "positions": 8, "patience": 5,
+POSITIONS_REPEATS: dict[str, Any] = {
+    "batches": "positions", "positions": 8, "batch_size": 256, "length": 100,
+    "learning_rate": 2e-3, "patience": 5,
 }  # fmt: skip
 """Logs with repeats and longer histories."""
 PREFIXES: dict[str, Any] = {"batches": "prefixes", "batch_size": 256, "length": 50, "patience": 5}
 """Short histories."""
-PREFIXES_LARGE: dict[str, Any] = {"batch_size": 1024}
+PREFIXES_LARGE: dict[str, Any] = {"batch_size": 1024, "learning_rate": 2e-3}
 PREFIXES_REPEATS: dict[str, Any] = {"copy_window": 20}
 POSITIONS: dict[str, Any] = {"batches": "positions", "batch_size": 128, "positions": 4}
 """What stands in for prefixes where a CPU would take too long: nearly as good, and cheaper."""
