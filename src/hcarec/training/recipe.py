@@ -27,7 +27,7 @@ FEW_REPEATS = 0.01
 SHORT, LONG = 20, 100
 """Mean events of a user below which a log has short histories, and from which on long ones."""
 RARE = 50
-"""Events of an item, on average, below which its vector needs more regularization."""
+"""Events of an item, on average, below which it is rare: its vector is short and regularized."""
 LARGE = 300_000
 """Events from which on batches of prefixes are larger: as good, in half the time."""
 
@@ -43,15 +43,17 @@ ONCE: dict[str, Any] = {
     "input_dropout": 0.4, "hidden_dropout": 0.3, "output_dropout": 0.4,
 }  # fmt: skip
 """Logs without repeats."""
+RARE_ITEMS: dict[str, Any] = {"d": 128}
+"""Logs of rare items."""
 ONCE_RARE: dict[str, Any] = {"input_dropout": 0.5, "output_dropout": 0.5, "weight_decay": 0.1}
-"""Of these, logs of rare items."""
+"""Of logs without repeats, those of rare items."""
 REPEATS: dict[str, Any] = {
     "blocks": 0, "scores": "dot", "item_norm": False, "output_norm": True, "copy_window": 50,
     "input_dropout": 0.4, "hidden_dropout": 0.0, "output_dropout": 0.4,
 }  # fmt: skip
 """Logs with repeats."""
 SEQUENCES: dict[str, Any] = {"batches": "sequences", "batch_size": 128, "length": 100}
-SEQUENCES_LONG: dict[str, Any] = {"length": 200}
+SEQUENCES_LONG: dict[str, Any] = {"length": 200, "blocks": 3}
 SEQUENCES_REPEATS: dict[str, Any] = {
     "batches": "sequences", "batch_size": 64, "learning_rate": 1e-3, "patience": 10,
 }  # fmt: skip
@@ -67,9 +69,12 @@ PREFIXES_LARGE: dict[str, Any] = {"batch_size": 1024, "learning_rate": 2e-3}
 PREFIXES_REPEATS: dict[str, Any] = {"copy_window": 20}
 POSITIONS: dict[str, Any] = {"batches": "positions", "batch_size": 128, "positions": 4}
 """What stands in for prefixes where a CPU would take too long: nearly as good, and cheaper."""
-SASREC: dict[str, Any] = {"blocks": 2, "heads": 4, "output_norm": True}
-SASREC_HIDDEN_DROPOUT = 0.2
-"""The least that SASRec drops inside a block."""
+POSITIONS_LARGE: dict[str, Any] = {"batch_size": 1024}
+SAMPLED: dict[str, Any] = {"loss": "sampled-softmax", "negatives": 1024, "evaluate_every": 2}
+"""What a CPU takes where the whole catalog would leave it too small a network."""
+SASREC: dict[str, Any] = {"heads": 4, "output_norm": True}
+SASREC_BLOCKS, SASREC_HIDDEN_DROPOUT = 2, 0.2
+"""The fewest blocks of SASRec, and the least that it drops inside of them."""
 
 FIXED_EPOCHS = {"sequences": 50, "prefixes": 20, "positions": 20}
 """Epochs of a run without validation data, by what batches are made of."""
@@ -84,9 +89,18 @@ BUDGET = 900.0
 """Seconds that all of a run may take, by the plan, at the speed of the plan's constants."""
 NEEDED_EPOCHS = {"sequences": 30, "prefixes": 12, "positions": 12}
 """Epochs that must fit into the budget, by what batches are made of; a larger d comes after."""
+NEEDED_SAMPLED = 30
+"""The same, where the loss is against sampled items."""
+MOST_BLOCKS = 2
+"""Blocks of a network on a CPU, at most: a larger d is worth more there."""
+LEAST_D = 64
+"""The least d with which a CPU still scores the whole catalog of a log of short histories."""
 MEMORY_SHARE = 0.5
 """Share of the machine's memory that a run may take."""
-SIZING = {"d": SIZES, "seconds": BUDGET, "epochs": NEEDED_EPOCHS, "memory": MEMORY_SHARE}
+SIZING = {
+    "d": SIZES, "seconds": BUDGET, "epochs": NEEDED_EPOCHS, "sampled": NEEDED_SAMPLED,
+    "memory": MEMORY_SHARE, "blocks": MOST_BLOCKS, "least": LEAST_D, "loss": SAMPLED,
+}  # fmt: skip
 """All of that, for what is to notice a change of it."""
 
 
@@ -158,8 +172,8 @@ class Decision(NamedTuple):
 def settings_for(model: str, log: Log) -> dict[str, Any]:
     """Return the settings of a model on a log, at the size of a GPU."""
     settings = ALWAYS | (REPEATS if log.has_repeats else ONCE)
-    if not log.has_repeats and log.events_per_item < RARE:
-        settings |= ONCE_RARE
+    if log.events_per_item < RARE:
+        settings |= RARE_ITEMS if log.has_repeats else RARE_ITEMS | ONCE_RARE
     if log.is_short:
         settings |= PREFIXES | (PREFIXES_REPEATS if log.has_repeats else {})
         settings |= PREFIXES_LARGE if log.events >= LARGE else {}
@@ -168,8 +182,9 @@ def settings_for(model: str, log: Log) -> dict[str, Any]:
     else:
         settings |= SEQUENCES | (SEQUENCES_LONG if log.mean_length >= LONG else {})
     if model == "sasrec":
-        least = max(settings["hidden_dropout"], SASREC_HIDDEN_DROPOUT)
-        settings |= SASREC | {"hidden_dropout": least}
+        dropped = max(settings["hidden_dropout"], SASREC_HIDDEN_DROPOUT)
+        blocks = max(settings["blocks"], SASREC_BLOCKS)
+        settings |= SASREC | {"hidden_dropout": dropped, "blocks": blocks}
     known = MODELS[model].setting_names()
     return {name: value for name, value in settings.items() if name in known}
 
@@ -183,6 +198,7 @@ def decide(model: Model, run: Run, machine: Machine) -> Decision:
     if machine.device == "cpu":
         there = config.decide(settings)
         elsewhere = f"on a GPU: {_size(there)}, {there.as_dict()['batches']}"
+        settings["blocks"] = min(settings["blocks"], MOST_BLOCKS)
         if settings["batches"] == "positions":
             settings |= SEQUENCES_REPEATS
         settings |= _sized(model, settings, run, machine)
@@ -218,8 +234,9 @@ def _sized(model: Model, settings: dict[str, Any], run: Run, machine: Machine) -
     try:
         size: dict[str, Any] = {}
         for size in _sizes(settings):
-            batches = config.decide(settings | size).as_dict()["batches"]
-            if fits(size, NEEDED_EPOCHS[batches]):
+            chosen = config.decide(settings | size).as_dict()
+            sampled = chosen["loss"] == SAMPLED["loss"]
+            if fits(size, NEEDED_SAMPLED if sampled else NEEDED_EPOCHS[chosen["batches"]]):
                 break
         low, high = 1, most
         while low < high:
@@ -232,10 +249,15 @@ def _sized(model: Model, settings: dict[str, Any], run: Run, machine: Machine) -
 
 def _sizes(settings: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the sizes in the order in which they are preferred."""
+    if settings["batches"] != "prefixes":
+        yield from ({"d": d} for d in reversed(SIZES))
+        return
+    large = settings["batch_size"] == PREFIXES_LARGE["batch_size"]
+    positions = POSITIONS | POSITIONS_LARGE if large else POSITIONS
     for d in reversed(SIZES):
-        yield {"d": d}
-        if settings["batches"] == "prefixes":
-            yield {"d": d, **POSITIONS}
+        if d >= LEAST_D:
+            yield from ({"d": d}, {"d": d, **positions})
+    yield from ({"d": d, **positions, **SAMPLED} for d in reversed(SIZES))
 
 
 def _parts(config: Config) -> str:
@@ -247,6 +269,7 @@ def _parts(config: Config) -> str:
         f"{has['scores']} scores",
         f"copy term over {copied} events" if copied else "",
         f"{has['batches']} of {has['length']}",
+        "sampled softmax" if has["loss"] == SAMPLED["loss"] else "",
         f"dropout {has['input_dropout']:g}",
         "counting" if has["counting"] else "",
     ]

@@ -11,11 +11,13 @@ from hcarec.errors import ConfigError
 from hcarec.evaluation import USERS_AT_ONCE
 from hcarec.hardware import Cost
 from hcarec.models import Model
+from hcarec.topk import WORTH_SCREENING
 from hcarec.training.fusing import GRID, MOST_USERS
 from hcarec.training.trainers import trainer_of
 
-RANKING = 2e10
-"""Arithmetic operations a second of ranking the whole catalogue, on all cores, about."""
+RANKING, SCREENING = 2e10, 1.5e11
+"""Arithmetic operations a second of ranking the whole catalogue, on all cores, about: counting
+all that score lower, and finding the best alone for many users."""
 CORRECTING = 6e6
 """Corrected scores a second, about: summed up, ranked and counted."""
 TRYING = 3e7
@@ -71,7 +73,11 @@ def plan(
     cost = trainer_of(model).cost(model, train, n_items, threads or hardware.cores())
     epochs = model.config.epochs
     evaluations = -(-epochs // model.config.training.evaluate_every)
-    seconds = epochs * cost.seconds + evaluations * _ranking(model, train, n_items, n_evaluated)
+    screened = _ranking(model, train, n_items, n_evaluated)
+    if n_evaluated >= WORTH_SCREENING:
+        screened *= RANKING / SCREENING
+    seconds = epochs * cost.seconds + evaluations * screened
+    seconds += _ranking(model, train, n_items, n_evaluated)  # of the test part
     fused = _fused(model, train, n_items, n_evaluated)
     memory, seconds = memory + cost.memory + fused.memory, seconds + fused.seconds
     return Plan(users, n_items, events, epochs, parameters, memory, cost.seconds, seconds)
