@@ -377,14 +377,19 @@ def recipe() -> str:
         else:
             rows.append((f"`{name}`", *values))
     listed = table(("hca-gru at the size of a GPU", *KINDS), rows)
+    rare, large, sampled = rule.RARE_ITEMS["d"], rule.PREFIXES_LARGE, rule.SAMPLED["negatives"]
     bounds = f"""- *Repeats*: at least {rule.FEW_REPEATS:.0%} of the events are of an item that the user had before.
 - *Short*: below {rule.SHORT} events a user on average. *Long*: from {rule.LONG} on; in between `length` is {rule.SEQUENCES["length"]}.
-- *Rare items*: below {rule.RARE} events an item. Where nothing repeats, dropout and weight decay go by that, not by length: column one is of rare items.
-- *Large*: from {rule.LARGE:,} events on. Batches of prefixes hold {rule.PREFIXES_LARGE["batch_size"]:,} of a large log."""
+- *Rare items*: below {rule.RARE} events an item. There d is {rare}, and where nothing repeats dropout and weight decay
+  go by that as well: the columns of short histories are of rare items.
+- *Large*: from {rule.LARGE:,} events on. Batches of prefixes hold {large["batch_size"]:,} of a large log, at a learning rate of {large["learning_rate"]:g}."""
     sizes = ", ".join(map(str, rule.SIZES))
     needed = ", ".join(f"{epochs} over {batches}" for batches, epochs in rule.NEEDED_EPOCHS.items())
     fixed = ", ".join(f"{epochs} over {batches}" for batches, epochs in rule.FIXED_EPOCHS.items())
-    numbers = f"""- d on a CPU: {sizes}; at least as many epochs ({needed}) within {rule.BUDGET / 60:.0f} minutes and {rule.MEMORY_SHARE:.0%} of the memory.
+    numbers = f"""- d on a CPU: {sizes}; at least as many epochs ({needed}) within {rule.BUDGET / 60:.0f} minutes
+  and {rule.MEMORY_SHARE:.0%} of the memory; at most {rule.MOST_BLOCKS} blocks.
+- Short histories of a catalog that is too large for d {rule.LEAST_D} on a CPU: sampled softmax against {sampled:,} items,
+  with a d that leaves time for {rule.NEEDED_SAMPLED} epochs, every second one evaluated.
 - Epochs without validation data: {fixed}; with repeats {rule.FIXED_EPOCHS_REPEATS}."""
     return f"{bounds}\n\n{listed}\n\nThe same on all logs: {', '.join(same)}.\n\n{numbers}"
 

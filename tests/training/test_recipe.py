@@ -80,26 +80,32 @@ def decided(model: str, data: Sequences, machine: Machine, **settings: Any) -> t
     [
         (
             Log(0.0, 8.9, 16.4, 198_502),
-            {"blocks": 2, "scores": "cosine", "copy_window": 0, "batches": "prefixes",
-             "batch_size": 256, "length": 50, "input_dropout": 0.5, "weight_decay": 0.1},
+            {"d": 128, "blocks": 2, "scores": "cosine", "copy_window": 0, "batches": "prefixes",
+             "batch_size": 256, "length": 50, "input_dropout": 0.5, "weight_decay": 0.1,
+             "learning_rate": 1e-3, "patience": 5},
         ),
         (
             Log(0.0099, 165.0, 290.0, 999_611),
-            {"blocks": 2, "scores": "cosine", "item_norm": True, "batches": "sequences",
-             "batch_size": 128, "length": 200, "input_dropout": 0.4, "weight_decay": 0.01},
+            {"d": 256, "blocks": 3, "scores": "cosine", "item_norm": True, "batches": "sequences",
+             "batch_size": 128, "length": 200, "input_dropout": 0.4, "weight_decay": 0.01,
+             "patience": 10},
         ),
-        (Log(0.0, 99.0, 290.0, 999_611), {"batches": "sequences", "length": 100}),
+        (Log(0.0, 99.0, 290.0, 999_611), {"batches": "sequences", "length": 100, "blocks": 2}),
         (
             Log(0.01, 83.0, 35.0, 194_108),
-            {"blocks": 0, "scores": "dot", "item_norm": False, "output_norm": True,
-             "copy_window": 50, "batch_size": 64, "length": 100, "output_dropout": 0.4},
+            {"d": 128, "blocks": 0, "scores": "dot", "item_norm": False, "output_norm": True,
+             "copy_window": 50, "batch_size": 256, "learning_rate": 2e-3, "length": 100,
+             "output_dropout": 0.4, "weight_decay": 0.01},
         ),
-        (Log(0.3, 165.0, 35.0, 999_611), {"length": 100, "batches": "positions"}),
+        (Log(0.3, 165.0, 50.0, 999_611), {"d": 256, "length": 100, "batches": "positions"}),
         (
             Log(0.3, 5.4, 19.0, 299_999),
             {"blocks": 0, "copy_window": 20, "batches": "prefixes", "batch_size": 256},
         ),
-        (Log(0.3, 5.4, 19.0, 300_000), {"batches": "prefixes", "batch_size": 1024}),
+        (
+            Log(0.3, 5.4, 19.0, 300_000),
+            {"batches": "prefixes", "batch_size": 1024, "learning_rate": 2e-3},
+        ),
     ],
 )  # fmt: skip
 def test_what_differs_between_logs_follows_from_their_statistics(
@@ -107,7 +113,7 @@ def test_what_differs_between_logs_follows_from_their_statistics(
 ) -> None:
     settings = settings_for("hca-gru", log)
     assert {name: settings[name] for name in expected} == expected
-    always = {"d": 256, "counting": True, "fusion": "residual", "padding": "masked"}
+    always = {"counting": True, "fusion": "residual", "padding": "masked"}
     assert settings.items() >= always.items()
     assert make("hca-gru", preset="modern", **settings).config.preset == "modern"
 
@@ -123,6 +129,10 @@ def test_each_network_gets_the_settings_that_it_has(log: Log) -> None:
     assert sasrec["hidden_dropout"] >= 0.2 and "fusion" not in sasrec
 
 
+def test_sasrec_is_as_deep_as_the_others() -> None:
+    assert settings_for("sasrec", Log(0.0, 165.0, 290.0, 999_611))["blocks"] == 3
+
+
 def test_the_statistics_are_those_of_inspect(data: Sequences) -> None:
     figures = statistics(data)
     log = Log.of(figures.as_dict())
@@ -136,20 +146,21 @@ def test_the_statistics_are_those_of_inspect(data: Sequences) -> None:
 
 def test_a_gpu_gets_the_full_size_and_a_cpu_what_fits(data: Sequences) -> None:
     on_gpu, says = decided("hca-gru", data, Machine("cuda", 2, None))
-    assert on_gpu.config.as_dict()["d"] == 256 and says.elsewhere is None
-    assert says.lines[0].endswith("d 256, up to 100 epochs for a GPU")
+    assert on_gpu.config.as_dict()["d"] == 128 and says.elsewhere is None
+    assert says.lines[0].endswith("d 128, up to 100 epochs for a GPU")
     on_cpu, says = decided("hca-gru", data, TWO_CORES)
     assert on_cpu.config.as_dict()["d"] == 128
     assert says.lines[0].endswith("d 128, up to 100 epochs for 2 cores")
-    assert says.elsewhere == "on a GPU: d 256, up to 100 epochs, prefixes"
+    assert says.elsewhere == "on a GPU: d 128, up to 100 epochs, prefixes"
 
 
 def test_a_cpu_takes_sequences_where_a_gpu_takes_positions() -> None:
     returning = synthetic(users=60, items=10, mean_length=40)
     on_gpu, _ = decided("hca-gru", returning, Machine("cuda", 2, None))
     on_cpu, says = decided("hca-gru", returning, TWO_CORES)
+    ours = {"batches": "sequences", "batch_size": 64, "learning_rate": 1e-3, "patience": 10}
     assert on_gpu.config.as_dict()["batches"] == "positions"
-    assert on_cpu.config.as_dict()["batches"] == "sequences"
+    assert on_cpu.config.as_dict().items() >= ours.items()
     assert says.elsewhere is not None and says.elsewhere.endswith("positions")
 
 
@@ -166,8 +177,11 @@ def test_less_time_gives_smaller_sizes_then_fewer_epochs(
         sizes.append(model.config.as_dict()["d"])
         epochs.append(model.config.epochs)
         assert planned.seconds <= budget or (sizes[-1], epochs[-1]) == (32, 1)
-        if sizes[-1] > 32:
-            assert epochs[-1] >= recipe.NEEDED_EPOCHS[model.config.as_dict()["batches"]]
+        chosen = model.config.as_dict()
+        if chosen["loss"] == "sampled-softmax":
+            assert sizes[-1] == 32 or epochs[-1] >= recipe.NEEDED_SAMPLED
+        elif sizes[-1] > 32:
+            assert epochs[-1] >= recipe.NEEDED_EPOCHS[chosen["batches"]]
     assert sizes == sorted(sizes, reverse=True) and sizes[-1] == 32 and epochs[-1] < 12
     assert decided(name, data, TWO_CORES)[0].config == model.config
 
@@ -187,6 +201,26 @@ def test_random_positions_stand_in_for_prefixes_before_d_shrinks(
     assert prefixes.as_dict()["batches"] == "prefixes"
     chosen = positions.as_dict()
     assert (chosen["batches"], chosen["d"], chosen["batch_size"]) == ("positions", 128, 128)
+
+
+def test_a_catalog_that_is_too_large_for_a_cpu_is_sampled(
+    data: Sequences, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recipe, "plan", dear_catalog(recipe.plan))
+    model, says = decided("hca-gru", data, TWO_CORES)
+    expected = {"loss": "sampled-softmax", "d": 128, "batches": "positions", "evaluate_every": 2}
+    assert model.config.as_dict().items() >= expected.items()
+    assert "sampled softmax" in says.lines[0]
+
+
+def dear_catalog(real: Any) -> Any:
+    """Return a plan in which the loss over all items takes longer than any budget."""
+
+    def planned(model: Model, *sizes: Any) -> Any:
+        many = 1e6 if model.config.as_dict()["loss"] == "auto" else 1.0
+        return real(model, *sizes).on_machine(many)
+
+    return planned
 
 
 def dear_prefixes(real: Any) -> Any:
