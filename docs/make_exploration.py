@@ -21,7 +21,8 @@ One seed each, leave-one-out, full ranking, epoch chosen on validation, which is
 *Fused* adds the [counting term](../network.md#options-beyond-the-paper), its scale s and floor e chosen on the same validation users.
 A run is named by what it tries; the second round has the better parts of the first. The third and the fourth change the preset as it then was (*preset*),
 by `benchmarks/recipe_trials.py`. In the fourth, HCA-GRU, GRU and SASRec have the same trials, six on each of three logs
-(on movielens-1m one more, *3 blocks, rate 2e-3*): trained for a few epochs, then the best third to the end, and where one model's *3 blocks* went on, so did those of the others. Runs that were ended by the clock show what they had reached.
+(on movielens-1m one more, *3 blocks, rate 2e-3*): trained for a few epochs, then the best third to the end,
+and where one model's *3 blocks* went on, so did those of the others. Runs that were ended by the clock show what they had reached.
 """
 
 
