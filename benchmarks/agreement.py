@@ -33,7 +33,7 @@ REACH = 2 * WIDTH - 1
 def measure(data: Sequences, epochs: int, n_users: int, seed: int = 0) -> dict[str, Any]:
     """Train on a log and explain the best recommendation of some of its users."""
     parts = split(data, "ratio")
-    model = HCAGRU(window_x=WIDTH, window_h=WIDTH, epochs=epochs)
+    model = HCAGRU(preset="paper", window_x=WIDTH, window_h=WIDTH, epochs=epochs)
     model.set_catalog(data, np.asarray(parts.history.items))
     model.initialize(parts.history.items, parts.history.offsets, seed)
     fit(model, parts.history, seed)

@@ -59,7 +59,7 @@ class Study:
 
 def fitted(data: Sequences, part: Part, name: str, seed: int, epochs: dict[str, int], each: Callable[[Model], None] | None = None) -> Model:
     """Train a model on a part for its fixed number of epochs; `each` sees it after every one."""
-    model = make(name, **({"epochs": epochs[name]} if name in epochs else {}))
+    model = make(name, preset="paper", **({"epochs": epochs[name]} if name in epochs else {}))
     model.set_catalog(data, np.asarray(part.items))
     model.initialize(part.items, part.offsets, seed)
     if model.config.trains:

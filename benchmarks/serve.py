@@ -346,7 +346,7 @@ def trained(size: Size, work: Path) -> Path:
     if not folder.exists():
         print(f"training on {size.name}", file=sys.stderr, flush=True)
         data = synthetic(users=size.users, items=size.items, mean_length=size.mean_length)
-        HCAGRU(d=size.d, window_x=5, window_h=5).fit(data, epochs=size.epochs).save(folder)
+        HCAGRU(preset="paper", d=size.d, window_x=5, window_h=5).fit(data, epochs=size.epochs).save(folder)
     return folder
 
 

@@ -35,7 +35,7 @@ def measure(case: dict[str, int], folder: Path) -> dict[str, Any]:
     """Serve a model of one epoch and look at the store and the process."""
     data = hcarec.synthetic(users=case["users"], items=case["items"], mean_length=case["length"])
     data.save(folder / "data")
-    hcarec.HCAGRU(d=case["d"]).fit(data, epochs=1).save(folder / "model")
+    hcarec.HCAGRU(preset="paper", d=case["d"]).fit(data, epochs=1).save(folder / "model")
     begun = time.perf_counter()
     command = [
         sys.executable,

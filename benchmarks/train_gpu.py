@@ -33,7 +33,7 @@ NETWORK: dict[str, Any] = {
     "window_x": 5, "window_h": 5, "d": 256, "blocks": 1, "padding": "masked", "fusion": "residual", "scores": "cosine",
     "initial": "scaled", "output_norm": True,
 }  # fmt: skip
-TRAINER: dict[str, Any] = {"trainer": "minibatch", "loss": "cross-entropy", "schedule": "cosine", "epochs": 100}
+TRAINER: dict[str, Any] = {"preset": "paper", "trainer": "minibatch", "loss": "cross-entropy", "schedule": "cosine", "epochs": 100}
 CASES: dict[str, dict[str, Any]] = {
     "movielens": {"batches": "sequences", "length": 200, "batch_size": 128, "input_dropout": 0.4, "output_dropout": 0.4},
     "beauty": {"batches": "prefixes", "length": 50, "batch_size": 256, "input_dropout": 0.5, "output_dropout": 0.5},

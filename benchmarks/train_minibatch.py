@@ -70,7 +70,7 @@ class Ours:
 
     def __init__(self, data: Sequences, threads: int) -> None:
         part = split(data, "none").train
-        model = make(model="hca-gru", trainer="minibatch", window_x=5, window_h=5, d=D, length=LENGTH, loss="cross-entropy")
+        model = make(model="hca-gru", preset="paper", trainer="minibatch", window_x=5, window_h=5, d=D, length=LENGTH, loss="cross-entropy")
         model.set_catalog(data, np.asarray(part.items))
         settle(model, "cpu")
         model.initialize(part.items, part.offsets, 0)
@@ -122,7 +122,7 @@ def measure_plan(cases: list[tuple[str, dict[str, Any]]], folder: Path) -> dict[
     """Return the cases, each with what was planned and measured."""
     rows = []
     for name, settings in cases:
-        given = {"trainer": "minibatch", "epochs": 3, **settings}
+        given = {"preset": "paper", "trainer": "minibatch", "epochs": 3, **settings}
         where = name if name.startswith("synthetic:") else str(folder / name)
         command = [sys.executable, str(Path(__file__).with_name("planned_runs.py")), where, json.dumps(given)]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)

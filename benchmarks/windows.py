@@ -1,6 +1,7 @@
 """Measure which windows help when it is known how far back the deciding event lies.
 
 The logs are synthetic and differ in one thing, the lag: with a lag of 2 the item before the last decides the next one.
+The networks are trained as in the paper.
 
 python benchmarks/windows.py --output benchmarks/results/windows.json [--quick]
 """
@@ -32,7 +33,8 @@ def measure(users: int, epochs: int, seeds: int) -> dict[str, Any]:
         data = hcarec.synthetic(users=users, items=100, mean_length=30, taste=0.1, interest=0.8, lag=lag)
         for window_x, window_h in NETWORKS:
             title = HCAGRUSettings(window_x=window_x, window_h=window_h).title
-            runs = [hcarec.train(data, window_x=window_x, window_h=window_h, epochs=epochs, seed=seed).about["metrics"][METRIC] for seed in range(seeds)]
+            settings = {"preset": "paper", "window_x": window_x, "window_h": window_h, "epochs": epochs}
+            runs = [hcarec.train(data, seed=seed, **settings).about["metrics"][METRIC] for seed in range(seeds)]
             found.setdefault(title, {})[str(lag)] = runs
             print(f"lag {lag}  {title:16} {METRIC} {np.mean(runs):.4f}", flush=True)
     return found

@@ -105,7 +105,7 @@ class Running:
 
 def small_model(folder: Path) -> Path:
     """Write a small model into a folder, as `model`; return the folder."""
-    HCAGRU(d=4, window_x=2, window_h=2).fit(synthetic(users=30, items=40, mean_length=8), epochs=1, seed=1).save(folder / "model")
+    HCAGRU(preset="paper", d=4, window_x=2, window_h=2).fit(synthetic(users=30, items=40, mean_length=8), epochs=1, seed=1).save(folder / "model")
     return folder
 
 

@@ -27,16 +27,16 @@ def data() -> Sequences:
 def models() -> dict[str, Model]:
     """Return trained models; some share a name and differ in parameters, windows or catalogue."""
     made: dict[str, Model] = {
-        "hca-gru": HCAGRU(d=6, window_x=3, window_h=2),
-        "other": HCAGRU(d=5, window_x=2, window_h=4),
-        "gru": GRU(d=7),
+        "hca-gru": HCAGRU(preset="paper", d=6, window_x=3, window_h=2),
+        "other": HCAGRU(preset="paper", d=5, window_x=2, window_h=4),
+        "gru": GRU(preset="paper", d=7),
         "bpr": BPR(d=6, learning_rate=0.05),
         "pop": Pop(),
         "random": Random(d=6),
         "markov": Markov(),
         "item-knn": ItemKNN(neighbors=12, history=4),
-        "sasrec": SASRec(d=6, length=8, copy_window=3, batch_size=16, warmup=5),
-        "counting": HCAGRU(d=6, window_x=3, window_h=2, trainer="minibatch", copy_window=3, counting=True, batch_size=16, warmup=5),
+        "sasrec": SASRec(preset="paper", d=6, length=8, copy_window=3, batch_size=16, warmup=5),
+        "counting": HCAGRU(preset="paper", d=6, window_x=3, window_h=2, trainer="minibatch", copy_window=3, counting=True, batch_size=16, warmup=5),
     }
     return {name: model.fit(data(), epochs=2, seed=number) for number, (name, model) in enumerate(made.items())}
 

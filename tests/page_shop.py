@@ -38,14 +38,14 @@ def item_named(title: str) -> str:
 
 def save_models(folder: Path) -> None:
     """Train the two models, so that their folders say how well they did."""
-    train(data(), folder / MAIN, model="hca-gru", window_x=3, window_h=2, d=8, epochs=3, seed=1)
-    train(data(), folder / OTHER, model="gru", d=8, epochs=3, seed=1)
+    train(data(), folder / MAIN, model="hca-gru", preset="paper", window_x=3, window_h=2, d=8, epochs=3, seed=1)
+    train(data(), folder / OTHER, model="gru", preset="paper", d=8, epochs=3, seed=1)
 
 
 def save_plain(folder: Path) -> None:
     """Make the same two models quickly, without figures."""
-    HCAGRU(d=8, window_x=3, window_h=2).fit(data(), epochs=2, seed=1).save(folder / MAIN)
-    GRU(d=8).fit(data(), epochs=2, seed=1).save(folder / OTHER)
+    HCAGRU(preset="paper", d=8, window_x=3, window_h=2).fit(data(), epochs=2, seed=1).save(folder / MAIN)
+    GRU(preset="paper", d=8).fit(data(), epochs=2, seed=1).save(folder / OTHER)
 
 
 @contextmanager

@@ -28,7 +28,7 @@ def data() -> Sequences:
 
 @pytest.fixture(scope="module")
 def network(data: Sequences) -> HCAGRU:
-    return HCAGRU(d=8, window_x=4, window_h=3).fit(data, epochs=1)
+    return HCAGRU(preset="paper", d=8, window_x=4, window_h=3).fit(data, epochs=1)
 
 
 @pytest.fixture(scope="module")

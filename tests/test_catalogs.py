@@ -43,7 +43,7 @@ def shops(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("shops")
     log(list(range(1, 31))).save(place / "data")
     log(list(range(25, 65))).save(place / "other")
-    hcarec.train(Sequences.open(place / "data"), place / "model", model="gru", d=4, epochs=1, split="none")
+    hcarec.train(Sequences.open(place / "data"), place / "model", model="gru", preset="paper", d=4, epochs=1, split="none")
     return place
 
 

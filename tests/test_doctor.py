@@ -67,7 +67,7 @@ def test_torch_is_an_extra(monkeypatch: pytest.MonkeyPatch, command: Command) ->
     code, out, _ = command("doctor")
     assert code == 0
     line = next(line for line in out.splitlines() if line.startswith("[torch]"))
-    assert line.endswith("torch is missing; for mini-batch training on CPU or GPU, and hcarec train --tensorboard: pip install 'hcarec[torch]'")
+    assert line.endswith("torch is missing; for gru, hca-gru and sasrec by the default preset, and hcarec train --tensorboard: pip install 'hcarec[torch]'")
     assert "everything that hcarec needs is there" in out
 
 

@@ -84,7 +84,7 @@ def test_a_record_holds_what_training_and_evaluation_say(log: Path, tmp_path: Pa
     results.make()
     record = perform(run, results)
     assert record is not None
-    model = train(Sequences.open(log), model="hca-gru", window_x=2, window_h=3, epochs=EPOCHS, seed=7, selection=TEST, threads=1)
+    model = train(Sequences.open(log), model="hca-gru", preset="paper", window_x=2, window_h=3, epochs=EPOCHS, seed=7, selection=TEST, threads=1)
     assert record["best"]["ndcg@20"] == model.about["selection"]["best"]["ndcg@20"]
     assert record["metrics"]["map@5"] == evaluate(model, Sequences.open(log)).metrics["map@5"]
     assert len(record["curves"]["loss"]) == EPOCHS and record["method"] == "HCA-GRU-x2-h3"

@@ -121,7 +121,7 @@ def test_looking_at_data_for_a_plan_writes_nothing(log: Path, tmp_path: Path) ->
 def test_lost_figures_per_user_are_made_again(log: Path, results: Results) -> None:
     """A checkpoint may outlive the figures of best epochs (they are not forced to the disk)."""
     run = Run(one(log), Settings(epochs=4).config("gru"), 0, TEST)
-    train(Sequences.open(log), results.running / run.key, model="gru", epochs=4, selection=TEST, threads=1)  # keeps no figures per user
+    train(Sequences.open(log), results.running / run.key, model="gru", preset="paper", epochs=4, selection=TEST, threads=1)  # keeps no figures per user
     (results.running / f"{run.key}.users").mkdir()
     (results.running / f"{run.key}.users" / "hits@5.npy").write_bytes(b"")
     record = perform(run, results)

@@ -36,7 +36,7 @@ def data() -> Sequences:
 
 @pytest.fixture(scope="module")
 def models(data: Sequences) -> dict[tuple[int, int], HCAGRU]:
-    made = {(w_x, w_h): GRU(d=7) if w_x == w_h == 1 else HCAGRU(d=7, window_x=w_x, window_h=w_h) for w_x, w_h in WINDOWS}
+    made = {(w_x, w_h): GRU(preset="paper", d=7) if w_x == w_h == 1 else HCAGRU(preset="paper", d=7, window_x=w_x, window_h=w_h) for w_x, w_h in WINDOWS}
     return {windows: model.fit(data, epochs=3, seed=5) for windows, model in made.items()}
 
 
@@ -193,7 +193,7 @@ def test_models_without_attention(data: Sequences) -> None:
 @pytest.mark.parametrize("counting", [False, True])
 def test_sasrec_is_explained_by_what_leaving_out_does(counting: bool, data: Sequences) -> None:
     """Its last twenty events, or all that it reads; one that has moved out of reach has no effect."""
-    model = SASRec(d=8, length=6, counting=counting, batch_size=16, warmup=5, learning_rate=0.01).fit(data, epochs=3)
+    model = SASRec(preset="paper", d=8, length=6, counting=counting, batch_size=16, warmup=5, learning_rate=0.01).fit(data, epochs=3)
     past = [data.item_ids[item] for item in (3, 7, 1, 9, 4, 2, 8, 5)]
     found = verbs.explain(model, past)
     assert found.a_x is None and found.a_h is None and found.agreement is None
@@ -301,7 +301,7 @@ def test_a_figure_with_names_that_is_the_same_every_time(
 
 def test_strange_names_are_drawn_too(data: Sequences, tmp_path: Path) -> None:
     names = ["price $5 and $x_", "日本語の名前", "\x1b[31mred\n", "a" * 500, ""] * 10
-    model = HCAGRU(d=4, window_x=3, window_h=3).fit(replace(data, titles=Ids.of(names), about={}), epochs=1)
+    model = HCAGRU(preset="paper", d=4, window_x=3, window_h=3).fit(replace(data, titles=Ids.of(names), about={}), epochs=1)
     found = verbs.explain(model, ids(data, [0, 1, 2, 3, 4, 5]))
     assert draw(found, tmp_path / "strange.png").stat().st_size > 0
     text = shown(found, 90)

@@ -26,7 +26,7 @@ def data() -> Sequences:
 
 @pytest.fixture
 def folder(data: Sequences, tmp_path: Path) -> Path:
-    train(data, tmp_path / "model", model="hca-gru", window_x=3, window_h=2, d=6, epochs=2)
+    train(data, tmp_path / "model", model="hca-gru", preset="paper", window_x=3, window_h=2, d=6, epochs=2)
     return tmp_path / "model"
 
 
@@ -70,7 +70,7 @@ def test_json(folder: Path, data: Sequences, command: Command) -> None:
 @pytest.mark.parametrize("model", ["random", "pop", "bpr", "gru", "sasrec"])
 @pytest.mark.parametrize("split", ["ratio", "none"])
 def test_other_models(data: Sequences, model: str, split: str, command: Command, tmp_path: Path) -> None:
-    settings = {"d": 6, "epochs": 1} if model in ("bpr", "gru", "sasrec") else {"d": 6} if model == "random" else {}
+    settings = {"preset": "paper", "d": 6, "epochs": 1} if model in ("bpr", "gru", "sasrec") else {"d": 6} if model == "random" else {}
     train(data, tmp_path / "model", model=model, split=split, **settings)
     code, out, _ = command("info", tmp_path / "model")
     assert code == 0

@@ -14,8 +14,8 @@ CONTENDERS: list[dict[str, Any]] = [
     {"model": "random"},
     {"model": "pop"},
     {"model": "bpr", "learning_rate": 0.05, "epochs": 60},
-    {"model": "gru", "epochs": 60},
-    {"model": "hca-gru", "window_x": 5, "window_h": 5, "epochs": 60},
+    {"model": "gru", "preset": "paper", "epochs": 60},
+    {"model": "hca-gru", "preset": "paper", "window_x": 5, "window_h": 5, "epochs": 60},
 ]
 
 
@@ -47,13 +47,13 @@ def test_the_order_of_models_over_seeds(seed: int) -> None:
 @pytest.mark.parametrize("level", [{"window_x": 5, "window_h": 1}, {"window_x": 1, "window_h": 5}], ids=["x", "h"])
 def test_either_level_alone_helps_where_the_deciding_item_lies_back(level: dict[str, int]) -> None:
     knobs = {"users": 1500, "items": 300, "mean_length": 30, "interest": 0.7, "taste": 0.2, "lag": 3, "repeats": 0.0}
-    assert ndcg(knobs, {"model": "hca-gru", "epochs": 60, **level}, 1) > 1.03 * ndcg(knobs, CONTENDERS[3], 1)
+    assert ndcg(knobs, {"model": "hca-gru", "preset": "paper", "epochs": 60, **level}, 1) > 1.03 * ndcg(knobs, CONTENDERS[3], 1)
 
 
 def test_self_attention_finds_the_deciding_item_wherever_it_lies() -> None:
     """SASRec, whose last events are all within reach, beats a plain GRU where the item three steps back decides."""
     knobs = {"users": 1500, "items": 300, "mean_length": 30, "interest": 0.7, "taste": 0.2, "lag": 3, "repeats": 0.0}
-    settings = {"model": "sasrec", "d": 32, "length": 50, "batch_size": 64, "learning_rate": 0.003, "epochs": 25}
+    settings = {"model": "sasrec", "preset": "paper", "d": 32, "length": 50, "batch_size": 64, "learning_rate": 0.003, "epochs": 25}
     assert ndcg(knobs, settings, 1) > 2.5 * ndcg(knobs, CONTENDERS[3], 1)
 
 

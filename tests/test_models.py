@@ -24,26 +24,26 @@ KINDS: dict[str, Callable[[], Model]] = {
     "markov": lambda: Markov(),
     "item-knn": lambda: ItemKNN(neighbors=15, history=6),
     "bpr": lambda: BPR(d=D, learning_rate=0.05),
-    "gru": lambda: GRU(d=D),
-    "x-only": lambda: HCAGRU(d=D, window_x=4, window_h=1),
-    "h-only": lambda: HCAGRU(d=D, window_x=1, window_h=3),
-    "both": lambda: HCAGRU(d=D, window_x=4, window_h=3),
-    "mini-batches": lambda: GRU(d=D, trainer="minibatch", batch_size=16, warmup=5, learning_rate=0.02),
+    "gru": lambda: GRU(preset="paper", d=D),
+    "x-only": lambda: HCAGRU(preset="paper", d=D, window_x=4, window_h=1),
+    "h-only": lambda: HCAGRU(preset="paper", d=D, window_x=1, window_h=3),
+    "both": lambda: HCAGRU(preset="paper", d=D, window_x=4, window_h=3),
+    "mini-batches": lambda: GRU(preset="paper", d=D, trainer="minibatch", batch_size=16, warmup=5, learning_rate=0.02),
     "options": lambda: HCAGRU(**OPTIONS),
-    "sasrec": lambda: SASRec(d=D, batch_size=16, warmup=5, learning_rate=0.02),
+    "sasrec": lambda: SASRec(preset="paper", d=D, batch_size=16, warmup=5, learning_rate=0.02),
     "sasrec-options": lambda: SASRec(**SAS_OPTIONS),
-    "counting": lambda: GRU(d=D, trainer="minibatch", batch_size=16, warmup=5, learning_rate=0.02, counting=True),
+    "counting": lambda: GRU(preset="paper", d=D, trainer="minibatch", batch_size=16, warmup=5, learning_rate=0.02, counting=True),
     "options-counting": lambda: HCAGRU(**OPTIONS, counting=True),
     "sasrec-counting": lambda: SASRec(**SAS_OPTIONS, counting=True),
 }
 OPTIONS: HCAGRUOptions = {
-    "trainer": "minibatch", "batch_size": 16, "warmup": 5, "learning_rate": 0.01, "d": D, "window_x": 4, "window_h": 3, "blocks": 2,
+    "preset": "paper", "trainer": "minibatch", "batch_size": 16, "warmup": 5, "learning_rate": 0.01, "d": D, "window_x": 4, "window_h": 3, "blocks": 2,
     "padding": "masked", "fusion": "residual", "attention_h": "dot", "item_norm": True, "output_norm": True, "scores": "cosine",
     "copy_window": 6, "input_dropout": 0.1, "hidden_dropout": 0.1, "output_dropout": 0.1,
 }  # fmt: skip
 SAS_OPTIONS: SASRecOptions = {
-    "batch_size": 16, "warmup": 5, "learning_rate": 0.02, "d": 12, "heads": 3, "blocks": 3, "ffn": 2, "item_norm": True, "output_norm": False,
-    "scores": "cosine", "copy_window": 6, "output_dropout": 0.1, "length": 7,
+    "preset": "paper", "batch_size": 16, "warmup": 5, "learning_rate": 0.02, "d": 12, "heads": 3, "blocks": 3, "ffn": 2, "item_norm": True,
+    "output_norm": False, "scores": "cosine", "copy_window": 6, "output_dropout": 0.1, "length": 7,
 }  # fmt: skip
 COUNTING = ["pop", "markov", "item-knn"]
 LEARNING = [name for name in KINDS if name not in ("random", *COUNTING)]
@@ -127,10 +127,10 @@ def test_a_model_that_is_trained_again_answers_by_what_it_has_learnt_last(name: 
     def look(_: Any) -> None:
         answers.append(again.recommend([again.item_ids[0]], 5))
 
-    again = make(name, d=6).fit(data, epochs=1)
+    again = make(name, preset="paper", d=6).fit(data, epochs=1)
     look(None)
     again.fit(other, epochs=2, progress=look)  # whose answers on the way must not last
-    fresh = make(name, d=6).fit(other, epochs=2)
+    fresh = make(name, preset="paper", d=6).fit(other, epochs=2)
     past = [other.item_ids[0], other.item_ids[5]]
     assert answers[0] != answers[1] != answers[-1]
     assert again.recommend(past, 20) == fresh.recommend(past, 20)

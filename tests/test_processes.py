@@ -41,7 +41,7 @@ def test_the_trap_works(trap: Path) -> None:
 
 def test_the_service_and_its_writer_do_not(trap: Path, tmp_path: Path) -> None:
     model = tmp_path / "model"
-    HCAGRU(d=4, window_x=2, window_h=2).fit(synthetic(users=30, items=40, mean_length=8), epochs=1, seed=1).save(model)
+    HCAGRU(preset="paper", d=4, window_x=2, window_h=2).fit(synthetic(users=30, items=40, mean_length=8), epochs=1, seed=1).save(model)
     command = [sys.executable, str(tmp_path / "bin" / "command.py"), "serve", str(model), "--store", str(tmp_path / "store.sqlite"), "--port", "0"]
     with subprocess.Popen(command, cwd=trap, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stderr is not None
@@ -65,6 +65,7 @@ def test_trainings_at_once_do_not(trap: Path, tmp_path: Path, start: list[str]) 
     if start[0] == "-m":  # Python itself has imported from the current folder before our first line: only what comes later is ours
         for name in ("runpy", "pkgutil", "hcarec", *sys.stdlib_module_names):
             (trap / f"{name}.py").unlink(missing_ok=True)
-    command = [sys.executable, *start, "train", str(tmp_path / "data"), "-o", str(tmp_path / "models"), "--model", "gru", "--runs", "2", "--epochs", "1"]
+    arguments = ["--model", "gru", "--preset", "paper", "--runs", "2", "--epochs", "1"]
+    command = [sys.executable, *start, "train", str(tmp_path / "data"), "-o", str(tmp_path / "models"), *arguments]
     done = subprocess.run(command, cwd=trap, capture_output=True, text=True)
     assert (done.returncode, executed(trap)) == (0, ""), done.stderr

@@ -21,7 +21,7 @@ from hcarec.network_ranker import NetworkRanker  # noqa: E402
 
 NO_CARD = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no GPU here")
 DEVICES = ["cpu", pytest.param("cuda", marks=NO_CARD)]
-PLAIN: dict[str, Any] = {"trainer": "minibatch", "d": 12, "initial": "scaled", "epochs": 2, "batch_size": 32}
+PLAIN: dict[str, Any] = {"preset": "paper", "trainer": "minibatch", "d": 12, "initial": "scaled", "epochs": 2, "batch_size": 32}
 OPTIONS: dict[str, Any] = {**PLAIN, "blocks": 1, "padding": "masked", "fusion": "residual", "scores": "cosine", "item_norm": True, "copy_window": 5}
 NETWORKS: dict[str, dict[str, Any]] = {
     "paper": PLAIN,

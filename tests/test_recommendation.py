@@ -37,7 +37,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Sequences:
 
 @pytest.fixture(scope="module")
 def models(data: Sequences) -> dict[str, Model]:
-    kinds: tuple[Model, ...] = (Random(d=6), Pop(), BPR(d=6, learning_rate=0.05), GRU(d=6), HCAGRU(d=6, window_x=3, window_h=2))
+    kinds: tuple[Model, ...] = (Random(d=6), Pop(), BPR(d=6, learning_rate=0.05), GRU(preset="paper", d=6), HCAGRU(preset="paper", d=6, window_x=3, window_h=2))
     made = {kind.name: kind.fit(data, epochs=2, seed=3) for kind in kinds}
     for model in made.values():
         model.about["data"]["path"] = data.about["path"]
@@ -219,7 +219,7 @@ def test_a_file_that_cannot_be_written(models: dict[str, Model], data: Sequences
 
 
 def test_the_noted_data_is_opened_if_it_is_still_the_same(models: dict[str, Model], data: Sequences, tmp_path: Path) -> None:
-    model = GRU(d=6)
+    model = GRU(preset="paper", d=6)
     with pytest.raises(DataError, match="does not note where its data is"):
         verbs.open_data(model)
     model.about = {"data": {"path": str(tmp_path / "data"), "fingerprint": data.fingerprint}}

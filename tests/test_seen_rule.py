@@ -17,7 +17,7 @@ from hcarec.recommendation import recommend_all, recommend_user
 from service_process import Starter
 
 Command = Callable[..., tuple[int, str, str]]
-MODELS: dict[str, dict[str, Any]] = {"bpr": {"epochs": 2, "d": 6}, "gru": {"epochs": 2, "d": 6}, "markov": {}, "item-knn": {}, "pop": {}}
+MODELS: dict[str, dict[str, Any]] = {"bpr": {"epochs": 2, "d": 6}, "gru": {"preset": "paper", "epochs": 2, "d": 6}, "markov": {}, "item-knn": {}, "pop": {}}
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("shops")
     for name, data in {"own": shop(1, 30), "clock": shop(1, 30, times=True), "other": shop(25, 65), "wider": shop(1, 50)}.items():
         data.save(place / name)
-        GRU(d=4).fit(data, epochs=1).save(place / f"{name}-model")
+        GRU(preset="paper", d=4).fit(data, epochs=1).save(place / f"{name}-model")
     return place
 
 

@@ -37,7 +37,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Sequences:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, data: Sequences) -> Path:
     made = tmp_path_factory.mktemp("model") / "model"
-    HCAGRU(d=6, window_x=3, window_h=2).fit(data, epochs=1, seed=1).save(made)
+    HCAGRU(preset="paper", d=6, window_x=3, window_h=2).fit(data, epochs=1, seed=1).save(made)
     return made
 
 
@@ -206,7 +206,7 @@ def test_a_key_is_printed_once_and_opens_the_door(command: Command, folder: Path
 
 
 def test_models_beside_it_are_named(folder: Path, data: Sequences, tmp_path: Path) -> None:
-    GRU(d=4).fit(data, epochs=1, seed=2).save(tmp_path / "gru")
+    GRU(preset="paper", d=4).fit(data, epochs=1, seed=2).save(tmp_path / "gru")
     with (
         serving(folder, "--beside", tmp_path / "gru", "--beside", folder, "--store", tmp_path / "s.sqlite", "--port", 0) as (_, address, said),
         httpx.Client(base_url=address, verify=False, timeout=60) as client,

@@ -34,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, data: Sequences) -> Path:
     """Return a folder with two models."""
     made = tmp_path_factory.mktemp("models")
     for seed in (1, 2):
-        HCAGRU(d=8, window_x=3, window_h=2).fit(data, epochs=2, seed=seed).save(made / f"model-{seed}")
+        HCAGRU(preset="paper", d=8, window_x=3, window_h=2).fit(data, epochs=2, seed=seed).save(made / f"model-{seed}")
     return made
 
 

@@ -29,7 +29,7 @@ CAN_BE_WRONG = [f"{one.method} {one.path}" for one in OPERATIONS if one.body is 
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     place = tmp_path_factory.mktemp("server")
     (place / "backups").mkdir()
-    HCAGRU(d=4, window_x=2, window_h=2).fit(synthetic(users=30, items=40, mean_length=8), epochs=1, seed=1).save(place / "models" / "model")
+    HCAGRU(preset="paper", d=4, window_x=2, window_h=2).fit(synthetic(users=30, items=40, mean_length=8), epochs=1, seed=1).save(place / "models" / "model")
     with Running(place / "models" / "model", place / "store.sqlite", backups=place / "backups") as running:
         yield running
 

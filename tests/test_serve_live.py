@@ -42,7 +42,7 @@ def serving(name: str, half: bool = False) -> Serving:
 @given(d=st.integers(1, 9), w_x=st.integers(1, 4), w_h=st.integers(1, 4), n=st.integers(0, 4), seed=st.integers(0, 99))
 def test_rows_go_there_and_back(d: int, w_x: int, w_h: int, n: int, seed: int) -> None:
     draw = np.random.default_rng(seed)
-    model = HCAGRU(d=d, window_x=w_x, window_h=w_h).fit(data(), epochs=0)
+    model = HCAGRU(preset="paper", d=d, window_x=w_x, window_h=w_h).fit(data(), epochs=0)
     codec, states = Codec(model), model.start(n)
     for name in ("h", "hidden", "interest"):
         states[name] = draw.standard_normal(states[name].shape)
@@ -58,7 +58,7 @@ def test_rows_go_there_and_back(d: int, w_x: int, w_h: int, n: int, seed: int) -
 
 
 def test_a_row_is_small() -> None:
-    model = HCAGRU(d=64).fit(data(), epochs=0)
+    model = HCAGRU(preset="paper", d=64).fit(data(), epochs=0)
     assert Codec(model).size < 3 * 1024
     assert Codec(model, half=True).size < 1024
 
@@ -76,9 +76,9 @@ def test_a_row_that_cannot_be_right_is_not_used(spoil: Any) -> None:
 
 def test_states_are_kept_apart_by_all_that_they_depend_on() -> None:
     model = models()["hca-gru"]
-    renamed = HCAGRU(d=6, window_x=3, window_h=2).fit(data(), epochs=0)
+    renamed = HCAGRU(preset="paper", d=6, window_x=3, window_h=2).fit(data(), epochs=0)
     renamed.item_ids = Ids.of([f"other {item}" for item in model.item_ids.texts()])
-    wider = HCAGRU(d=6, window_x=3, window_h=3).fit(data(), epochs=0)
+    wider = HCAGRU(preset="paper", d=6, window_x=3, window_h=3).fit(data(), epochs=0)
     made = [Serving(model, "a"), Serving(model, "b"), Serving(model, "a", True), Serving(renamed, "a"), Serving(wider, "a")]
     assert len({each.key for each in made}) == len(made)
     assert Serving(model, "a").key == made[0].key

@@ -35,8 +35,13 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Sequences:
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory, data: Sequences) -> dict[str, Path]:
     place = tmp_path_factory.mktemp("models")
-    train(data, place / "main", model="hca-gru", d=6, window_x=3, window_h=2, epochs=1)
-    for name, model in (("gru", GRU(d=5)), ("bpr", BPR(d=4)), ("pop", Pop()), ("other/main", HCAGRU(d=4, window_x=1, window_h=3))):
+    train(data, place / "main", model="hca-gru", preset="paper", d=6, window_x=3, window_h=2, epochs=1)
+    for name, model in (
+        ("gru", GRU(preset="paper", d=5)),
+        ("bpr", BPR(d=4)),
+        ("pop", Pop()),
+        ("other/main", HCAGRU(preset="paper", d=4, window_x=1, window_h=3)),
+    ):
         model.fit(data, epochs=1, seed=3).save(place / name)
     return dict(zip(NAMES, (place / name for name in ("main", "gru", "bpr", "pop", "other/main")), strict=True))
 

@@ -27,9 +27,9 @@ Command = Callable[..., tuple[int, str, str]]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made, data = tmp_path_factory.mktemp("models"), synthetic(users=80, items=600, mean_length=10)
-    HCAGRU(d=10, window_x=3, window_h=2).fit(data, epochs=1, seed=1).save(made / "hca-gru")
-    SASRec(d=10, length=6, scores="cosine", copy_window=4, warmup=5).fit(data, epochs=1, seed=1).save(made / "sasrec")
-    HCAGRU(d=10, trainer="minibatch", copy_window=3, counting=True, warmup=5).fit(data, epochs=1, seed=1).save(made / "counting")
+    HCAGRU(preset="paper", d=10, window_x=3, window_h=2).fit(data, epochs=1, seed=1).save(made / "hca-gru")
+    SASRec(preset="paper", d=10, length=6, scores="cosine", copy_window=4, warmup=5).fit(data, epochs=1, seed=1).save(made / "sasrec")
+    HCAGRU(preset="paper", d=10, trainer="minibatch", copy_window=3, counting=True, warmup=5).fit(data, epochs=1, seed=1).save(made / "counting")
     BPR(d=10).fit(data, epochs=1, seed=2).save(made / "bpr")
     for name in ("markov", "item-knn"):  # whose own rule is to hide seen items
         train(data, made / name, model=name, hide_seen=True, compare=False)

@@ -193,7 +193,7 @@ def test_similar_items_are_those_of_the_model(name: str) -> None:
 def test_a_model_that_cannot_answer_is_refused() -> None:
     with pytest.raises(ModelError):
         Serving(HCAGRU(), "0")
-    spoiled = HCAGRU(d=6, window_x=3, window_h=2).fit(data(), epochs=0)
+    spoiled = HCAGRU(preset="paper", d=6, window_x=3, window_h=2).fit(data(), epochs=0)
     spoiled.theta["X"] = np.full_like(spoiled.theta["X"], np.nan)
     with pytest.raises(ModelError):
         Serving(spoiled, "0")

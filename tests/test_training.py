@@ -67,13 +67,13 @@ def same_bits(first: Path, second: Path) -> None:
 @pytest.mark.parametrize("model", TRAINED)
 def test_the_same_seed_gives_the_same_bits(data: Sequences, tmp_path: Path, model: str) -> None:
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        train(data, tmp_path / name, model=model, epochs=3, seed=seed)
+        train(data, tmp_path / name, model=model, preset="paper", epochs=3, seed=seed)
     same_bits(tmp_path / "a", tmp_path / "b")
     assert (tmp_path / "a" / "model.safetensors").read_bytes() != (tmp_path / "c" / "model.safetensors").read_bytes()
 
 
 def test_the_log_has_an_object_per_epoch(data: Sequences, tmp_path: Path) -> None:
-    train(data, tmp_path / "m", model="gru", epochs=4)
+    train(data, tmp_path / "m", model="gru", preset="paper", epochs=4)
     log = log_of(tmp_path / "m")
     assert [record["epoch"] for record in log] == [1, 2, 3, 4]
     assert {"loss", "l2", "seconds", "events_per_second", "ndcg@20", "recall@5", "auc"} <= set(log[0])
@@ -92,7 +92,7 @@ def test_loss_is_the_bpr_part_summed_over_all_steps(data: Sequences) -> None:
             self.record = record
 
     kept = Keep()
-    model = train(data, model="hca-gru", window_x=3, window_h=2, epochs=1, learning_rate=0.0, split="none", seed=5, callback=kept)
+    model = train(data, model="hca-gru", preset="paper", window_x=3, window_h=2, epochs=1, learning_rate=0.0, split="none", seed=5, callback=kept)
     theta = {name: torch.from_numpy(array.astype(np.float64)) for name, array in model.theta.items()}
     loss = l2 = 0.0
     for user, items in enumerate(data):
@@ -107,7 +107,7 @@ def test_loss_is_the_bpr_part_summed_over_all_steps(data: Sequences) -> None:
 
 
 def test_selection_by_validation(data: Sequences, tmp_path: Path) -> None:
-    model = train(data, tmp_path / "m", model="gru", epochs=6, learning_rate=0.05)
+    model = train(data, tmp_path / "m", model="gru", preset="paper", epochs=6, learning_rate=0.05)
     log = log_of(tmp_path / "m")
     best = max(log, key=lambda record: (record["ndcg@20"], -record["epoch"]))
     assert model.about["selection"]["epoch"] == best["epoch"]
@@ -121,7 +121,7 @@ def test_selection_by_validation(data: Sequences, tmp_path: Path) -> None:
 
 
 def test_selection_of_the_paper(data: Sequences, tmp_path: Path) -> None:
-    model = train(data, tmp_path / "m", model="gru", epochs=6, learning_rate=0.05, selection="best-epoch-on-test")
+    model = train(data, tmp_path / "m", model="gru", preset="paper", epochs=6, learning_rate=0.05, selection="best-epoch-on-test")
     log = log_of(tmp_path / "m")
     for name, entry in model.about["selection"]["best"].items():
         values = [record[name] for record in log]
@@ -132,12 +132,12 @@ def test_selection_of_the_paper(data: Sequences, tmp_path: Path) -> None:
 
 
 def test_leave_one_out_validates_by_ndcg_at_10(data: Sequences) -> None:
-    assert train(data, model="gru", epochs=2, split="leave-one-out").about["selection"]["metric"] == "ndcg@10"
+    assert train(data, model="gru", preset="paper", epochs=2, split="leave-one-out").about["selection"]["metric"] == "ndcg@10"
 
 
 def test_production_model_takes_the_chosen_number_of_epochs(data: Sequences, tmp_path: Path) -> None:
-    chosen = train(data, tmp_path / "m", model="gru", epochs=5, learning_rate=0.05).about["selection"]["epoch"]
-    final = train(data, tmp_path / "p", model="gru", split="none", epochs_from=tmp_path / "m")
+    chosen = train(data, tmp_path / "m", model="gru", preset="paper", epochs=5, learning_rate=0.05).about["selection"]["epoch"]
+    final = train(data, tmp_path / "p", model="gru", preset="paper", split="none", epochs_from=tmp_path / "m")
     assert final.config.epochs == chosen
     assert final.about["metrics"] == {}
     assert final.item_events.sum() == data.n_events
@@ -147,7 +147,7 @@ def test_production_model_takes_the_chosen_number_of_epochs(data: Sequences, tmp
 
 def test_evaluating_again_gives_the_same_figures(data: Sequences, tmp_path: Path) -> None:
     data.save(tmp_path / "d")
-    trained = train(Sequences.open(tmp_path / "d"), tmp_path / "m", model="hca-gru", epochs=2)
+    trained = train(Sequences.open(tmp_path / "d"), tmp_path / "m", model="hca-gru", preset="paper", epochs=2)
     result = evaluate(load(tmp_path / "m"), Sequences.open(tmp_path / "d"))
     assert {name: result.metrics[name] for name in trained.about["metrics"]} == trained.about["metrics"]
     assert result.protocol == trained.about["protocol"]
@@ -160,7 +160,7 @@ def test_evaluating_again_gives_the_same_figures(data: Sequences, tmp_path: Path
 def test_models_without_epochs(data: Sequences, tmp_path: Path, model: str) -> None:
     trained = train(data, tmp_path / "m", model=model)
     assert trained.item_events.sum() == len(split(data, "ratio").train.items)
-    assert trained.about["protocol"] == train(data, model="gru", epochs=1).about["protocol"]
+    assert trained.about["protocol"] == train(data, model="gru", preset="paper", epochs=1).about["protocol"]
 
 
 def test_settings_are_checked(data: Sequences) -> None:
@@ -184,7 +184,7 @@ def test_settings_are_checked(data: Sequences) -> None:
 
 def test_a_run_that_cannot_fit_is_refused(data: Sequences) -> None:
     part = split(data, "ratio").train
-    planned = plan(make(d=64), part, 10_000_000, 100)
+    planned = plan(make(preset="paper", d=64), part, 10_000_000, 100)
     assert planned.memory > 3 * 4 * 64 * 10_000_000
     with pytest.raises(ConfigError, match=r"needs about 7\.\d GiB and 4\.0 GiB are free: use a smaller d"):
         check_fits(planned, "a smaller d", available=4 << 30)
@@ -192,7 +192,7 @@ def test_a_run_that_cannot_fit_is_refused(data: Sequences) -> None:
 
 def test_a_loss_that_runs_away_keeps_the_last_good_model(data: Sequences, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ModelError, match=r"diverged in epoch 1 at user 'u\d+', step \d+: .*smaller learning rate.*nothing was written"):
-        train(data, tmp_path / "m", model="gru", epochs=3, learning_rate=1e4)
+        train(data, tmp_path / "m", model="gru", preset="paper", epochs=3, learning_rate=1e4)
     assert not (tmp_path / "m" / "model.json").exists()
     # good for two epochs, then every step is a huge one
     from hcarec.models.hca_gru import HCAGRU
@@ -204,7 +204,7 @@ def test_a_loss_that_runs_away_keeps_the_last_good_model(data: Sequences, tmp_pa
 
     monkeypatch.setattr(HCAGRU, "train_users", wild)
     with pytest.raises(ModelError, match=r"the model of epoch [12] is kept"):
-        train(data, tmp_path / "m", model="gru", epochs=5)
+        train(data, tmp_path / "m", model="gru", preset="paper", epochs=5)
     kept = load(tmp_path / "m")
     assert kept.about["finished"] is False
     assert kept.about["selection"]["epoch"] in (1, 2)
@@ -215,11 +215,12 @@ def test_a_loss_that_runs_away_keeps_the_last_good_model(data: Sequences, tmp_pa
 
 
 def command(data: Path, out: Path, *more: str) -> list[str]:
-    return [sys.executable, "-m", "hcarec", "train", str(data), "-o", str(out), "--model", "hca-gru", "--epochs", "6", "--seed", "7", "--threads", "1", *more]
+    settings = ["--model", "hca-gru", "--preset", "paper", "--epochs", "6", "--seed", "7", "--threads", "1"]
+    return [sys.executable, "-m", "hcarec", "train", str(data), "-o", str(out), *settings, *more]
 
 
 def test_a_finished_run_goes_on_with_more_epochs(data: Sequences, tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"model": "hca-gru", "window_x": 2, "seed": 1}
+    settings: dict[str, Any] = {"model": "hca-gru", "preset": "paper", "window_x": 2, "seed": 1}
     train(data, tmp_path / "a", epochs=5, **settings)
     train(data, tmp_path / "b", epochs=2, **settings)
     train(data, tmp_path / "b", epochs=5, resume=True, **settings)
@@ -278,7 +279,8 @@ class Tell(Callback):
     def chunk(self, now, events_per_second):
         print(now.epoch, now.position, flush=True)
 
-train(Sequences.open(sys.argv[1]), sys.argv[2], model="hca-gru", epochs=6, seed=7, threads=1, resume=True, checkpoint_seconds=0, callback=Tell())
+settings = {"model": "hca-gru", "preset": "paper", "epochs": 6, "seed": 7, "threads": 1}
+train(Sequences.open(sys.argv[1]), sys.argv[2], resume=True, checkpoint_seconds=0, callback=Tell(), **settings)
 """
 
 
@@ -292,18 +294,18 @@ def test_fifty_kills(stored: Path, tmp_path: Path) -> None:
 
 
 def test_an_unfinished_run_is_not_thrown_away(data: Sequences, tmp_path: Path) -> None:
-    train(data, tmp_path / "m", model="gru", epochs=3)
+    train(data, tmp_path / "m", model="gru", preset="paper", epochs=3)
     for name in ("model.json", "model.safetensors", "items.parquet", "log.jsonl"):
         (tmp_path / "m" / name).unlink()
     with pytest.raises(ConfigError, match=r"holds an unfinished run \(epoch 3\): go on with --resume"):
-        train(data, tmp_path / "m", model="gru", epochs=1)
+        train(data, tmp_path / "m", model="gru", preset="paper", epochs=1)
 
 
 def test_several_seeds_at_once(stored: Path, tmp_path: Path, hcarec: Process) -> None:
-    done = hcarec("train", stored, "-o", tmp_path / "m", "--model", "gru", "--epochs", "2", "--runs", "2", "--json", "-")
+    done = hcarec("train", stored, "-o", tmp_path / "m", "--model", "gru", "--preset", "paper", "--epochs", "2", "--runs", "2", "--json", "-")
     outcomes = json.loads(done.stdout)
     assert [outcome["seed"] for outcome in outcomes] == [0, 1]
-    alone = train(Sequences.open(stored), model="gru", epochs=2, seed=1)
+    alone = train(Sequences.open(stored), model="gru", preset="paper", epochs=2, seed=1)
     assert outcomes[1]["metrics"] == alone.about["metrics"]
 
 
@@ -322,7 +324,8 @@ def test_tensorboard_asks_for_its_packages_one_by_one(
 def test_a_terminal_shows_the_table(stored: Path, tmp_path: Path) -> None:
     """On a terminal the plan, the figures of epochs and the time left are drawn; nothing of it goes to standard output."""
     master, slave = pty.openpty()
-    command_line = [sys.executable, "-m", "hcarec", "train", str(stored), "-o", str(tmp_path / "m"), "--model", "gru", "--epochs", "3", "--json", "-"]
+    settings = ["--model", "gru", "--preset", "paper", "--epochs", "3"]
+    command_line = [sys.executable, "-m", "hcarec", "train", str(stored), "-o", str(tmp_path / "m"), *settings, "--json", "-"]
     with subprocess.Popen(command_line, stdout=subprocess.PIPE, stderr=slave, text=True, env={**os.environ, "TERM": "xterm", "COLUMNS": "120"}) as run:
         os.close(slave)
         seen = b""
@@ -358,7 +361,7 @@ def test_nothing_foreign_is_lost(data: Sequences, tmp_path: Path) -> None:
 
 
 def test_refit_keeps_what_was_evaluated(stored: Path, tmp_path: Path, hcarec: Process) -> None:
-    arguments = ("train", stored, "-o", tmp_path / "m", "--model", "gru", "--epochs", "2", "--refit")
+    arguments = ("train", stored, "-o", tmp_path / "m", "--model", "gru", "--preset", "paper", "--epochs", "2", "--refit")
     hcarec(*arguments)
     manifest = json.loads((tmp_path / "m" / "model.json").read_text())
     assert manifest["selection"]["kind"] == "none"
@@ -395,5 +398,5 @@ def test_a_run_killed_in_its_first_checkpoint_begins_anew(data: Sequences, tmp_p
     (tmp_path / "m" / "checkpoint").mkdir(parents=True)
     for name in ("state-1-1024-abcdef01.safetensors", ".state-1-2048-0.safetensors.partial-1", ".checkpoint.json.partial-1"):
         (tmp_path / "m" / "checkpoint" / name).write_bytes(b"half")
-    train(data, tmp_path / "m", model="gru", epochs=1, resume=True)
+    train(data, tmp_path / "m", model="gru", preset="paper", epochs=1, resume=True)
     assert load(tmp_path / "m").about["finished"]

@@ -16,7 +16,7 @@ from hcarec import compiled_cache, hardware
 USES = {
     "serve": "hcarec serve, and the page of hcarec demo",
     "redis": "hcarec serve --store redis://..",
-    "torch": "mini-batch training on CPU or GPU, and hcarec train --tensorboard",
+    "torch": "gru, hca-gru and sasrec by the default preset, and hcarec train --tensorboard",
     "triton": "kernels for a GPU (torch for CUDA on Linux brings it along)",
     "docs": "make site",
     "dev": "make test and make check",

@@ -255,7 +255,7 @@ TRAINERS: dict[str, type[TrainerSettings]] = {one.name: one for one in (UserSGDS
 PAPER, MODERN = "paper", "modern"
 PRESETS: dict[str, str] = {PAPER: UserSGDSettings.name, MODERN: MinibatchSettings.name}
 """The trainer of each preset. The defaults above are the paper's; `hcarec.training.recipe` has the settings of `modern`, which depend on log and machine."""
-DEFAULT_PRESET = PAPER
+DEFAULT_PRESET = MODERN
 """The preset of the models that have it, unless one is named or follows from what is given."""
 PAPER_ONLY = frozenset(UserSGDSettings.names()) - frozenset(MinibatchSettings.names())
 """Settings that the paper's trainer alone has; one of them without a preset means the preset `paper`."""

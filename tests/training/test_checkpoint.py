@@ -22,10 +22,11 @@ from hcarec.training.trainer import Progress
 Command = Callable[..., tuple[int, str, str]]
 REFUSED = r"^the checkpoint '.*/m/checkpoint' is damaged \(.*\): remove it and train again$"
 OPTIONS: dict[str, dict[str, Any]] = {
-    "user-sgd": {"model": "gru", "d": 4, "epochs": 5},
+    "user-sgd": {"model": "gru", "preset": "paper", "d": 4, "epochs": 5},
     "bpr": {"model": "bpr", "d": 4, "epochs": 5},
     "minibatch": {
         "model": "gru",
+        "preset": "paper",
         "d": 4,
         "epochs": 5,
         "trainer": "minibatch",

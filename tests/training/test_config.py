@@ -97,7 +97,9 @@ def test_a_file_gives_settings_and_what_is_given_goes_before_it(
 
 
 def test_a_model_folder_is_a_configuration(data: Sequences, tmp_path: Path) -> None:
-    first = hcarec.train(data, tmp_path / "m", model="hca-gru", window_x=2, d=5, epochs=2, seed=3)
+    first = hcarec.train(
+        data, tmp_path / "m", model="hca-gru", preset="paper", window_x=2, d=5, epochs=2, seed=3
+    )
     again = hcarec.train(data, config=tmp_path / "m", seed=3)
     assert again.config == first.config
     assert all((again.theta[name] == first.theta[name]).all() for name in first.theta)
@@ -134,7 +136,9 @@ def test_a_bad_file_is_one_line_and_changes_nothing(
 ) -> None:
     file = write(tmp_path / "c.toml", text)
     out = tmp_path / "model"
-    hcarec.train(Sequences.open(stored), out, model="gru", d=3, epochs=1, compare=False)
+    hcarec.train(
+        Sequences.open(stored), out, model="gru", preset="paper", d=3, epochs=1, compare=False
+    )
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     with pytest.raises(ConfigError, match=says):
         read_config(file, "gru")

@@ -36,6 +36,7 @@ AdamW divides a gradient by its own size: where that is next to nothing, roundin
 """
 N_ITEMS = 40
 PLAIN: dict[str, Any] = {
+    "preset": "paper",
     "trainer": "minibatch",
     "loss": "cross-entropy",
     "d": 6,

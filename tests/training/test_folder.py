@@ -14,7 +14,7 @@ from hcarec.errors import ConfigError, DataError
 from hcarec.training import Callback, train
 
 DATA = synthetic(users=60, items=40, mean_length=12)
-SETTINGS: dict[str, Any] = {"model": "gru", "d": 4, "compare": False}
+SETTINGS: dict[str, Any] = {"model": "gru", "preset": "paper", "d": 4, "compare": False}
 
 
 class Interrupt(Callback):
@@ -127,7 +127,8 @@ def test_the_first_checkpoint_comes_with_the_first_report(tmp_path: Path) -> Non
 def test_refit_keeps_the_figures_of_the_evaluated_run(tmp_path: Path, command: Any) -> None:
     data, out = tmp_path / "data", tmp_path / "model"
     DATA.save(data)
-    arguments = ("train", data, "-o", out, "--model", "gru", "--epochs", "2", "--set", "d=4")
+    settings = ("--model", "gru", "--preset", "paper", "--epochs", "2", "--set", "d=4")
+    arguments = ("train", data, "-o", out, *settings)
     code, printed, _ = command(*arguments, "--refit")
     assert code == 0 and "figures of the run before, which was evaluated" in printed
     kept = json.loads((out / "model.json").read_text())["evaluated"]

@@ -27,6 +27,7 @@ from hcarec.training.fusing import GRID, Judged, fuse, sample_users
 
 Command = Callable[..., tuple[int, str, str]]
 QUICK: dict[str, Any] = {
+    "preset": "paper",
     "trainer": "minibatch",
     "d": 8,
     "batch_size": 32,
@@ -189,8 +190,9 @@ def test_a_run_on_everything_takes_over_what_was_chosen(
     monkeypatch.setattr(fusing, "GRID", ((0.0, FLOOR), (2.5, 0.03)))
     data.save(tmp_path / "data")
     settings = [f"--set={name}={json.dumps(value).strip(chr(34))}" for name, value in QUICK.items()
-                if name not in ("compare", "threads", "trainer", "epochs")]  # fmt: skip
-    options = ["--model", "gru", "--trainer", "minibatch", "--epochs", "2", *settings]
+                if name not in ("compare", "threads", "preset", "trainer", "epochs")]  # fmt: skip
+    options = ["--model", "gru", "--preset", "paper", "--trainer", "minibatch"]
+    options += ["--epochs", "2", *settings]
     train_it = ["train", tmp_path / "data", "-o"]
     assert command(*train_it, tmp_path / "m", *options, "--refit")[0] == 0
     refitted = load(tmp_path / "m")
@@ -313,4 +315,4 @@ def test_without_numba_it_is_said_before_the_first_epoch(monkeypatch: pytest.Mon
         "the counting term needs the package numba, which is not installed: pip install numba, or"
     )
     with pytest.raises(ConfigError, match=words):
-        train(data, model="gru", trainer="minibatch", counting=True, epochs=1)
+        train(data, model="gru", preset="paper", trainer="minibatch", counting=True, epochs=1)

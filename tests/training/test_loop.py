@@ -145,7 +145,7 @@ def test_a_checkpoint_of_the_other_trainer(data: Sequences, tmp_path: Path) -> N
         ConfigError,
         match=r"of the trainer noisy, this command trains with user-sgd; give --trainer noisy",
     ):
-        train(data, tmp_path / "m", model="gru", resume=True)
+        train(data, tmp_path / "m", model="gru", preset="paper", resume=True)
 
 
 # -- models that count --------------------------------------------------------------------------
@@ -154,13 +154,15 @@ def test_a_checkpoint_of_the_other_trainer(data: Sequences, tmp_path: Path) -> N
 def test_a_model_that_counts_keeps_no_checkpoint_of_another_run(
     data: Sequences, tmp_path: Path
 ) -> None:
-    train(data, tmp_path / "m", model="gru", d=4, epochs=1, compare=False)
+    train(data, tmp_path / "m", model="gru", preset="paper", d=4, epochs=1, compare=False)
     assert (tmp_path / "m" / "checkpoint").is_dir()
-    train(data, tmp_path / "m", model="gru", d=4, epochs=2, resume=True, compare=False)
+    train(
+        data, tmp_path / "m", model="gru", preset="paper", d=4, epochs=2, resume=True, compare=False
+    )
     assert (tmp_path / "m" / "checkpoint").is_dir()
     model = train(data, tmp_path / "m", model="pop", overwrite=True, compare=False)
     assert not (tmp_path / "m" / "checkpoint").exists()
-    train(data, tmp_path / "n", model="gru", d=4, epochs=1, compare=False)
+    train(data, tmp_path / "n", model="gru", preset="paper", d=4, epochs=1, compare=False)
     model.save(tmp_path / "n")
     assert not (tmp_path / "n" / "checkpoint").exists()
     assert load(tmp_path / "n").name == "pop"
@@ -181,7 +183,8 @@ def test_a_model_that_counts_has_nothing_to_resume(
 
 
 def test_epochs_are_evaluated_every_n_and_at_the_end(data: Sequences, tmp_path: Path) -> None:
-    model = train(data, tmp_path / "m", model="gru", d=4, epochs=8, evaluate_every=3, compare=False)
+    options: dict[str, Any] = {"model": "gru", "preset": "paper", "d": 4, "compare": False}
+    model = train(data, tmp_path / "m", epochs=8, evaluate_every=3, **options)
     judged = [record["epoch"] for record in log_of(tmp_path / "m") if "ndcg@20" in record]
     assert judged == [3, 6, 8]
     assert model.about["selection"]["epoch"] in judged
@@ -258,6 +261,7 @@ def test_training_stops_early_where_nothing_gets_better(data: Sequences, tmp_pat
 def test_patience_counts_on_after_an_interruption(data: Sequences, tmp_path: Path) -> None:
     options: dict[str, Any] = {
         "model": "gru",
+        "preset": "paper",
         "d": 4,
         "epochs": 40,
         "patience": 3,
@@ -288,9 +292,8 @@ def test_the_time_is_that_of_the_clock(
     """A clock that moves a second at every look tells what is counted."""
     ticks = iter(range(10**6))
     monkeypatch.setattr("hcarec.training.loop.time.perf_counter", lambda: float(next(ticks)))
-    model = train(
-        data, tmp_path / "m", model="gru", d=4, epochs=3, compare=False, checkpoint_seconds=1e9
-    )
+    options: dict[str, Any] = {"model": "gru", "preset": "paper", "d": 4, "compare": False}
+    model = train(data, tmp_path / "m", epochs=3, checkpoint_seconds=1e9, **options)
     looks = next(ticks)
     done, log = model.about["training"], log_of(tmp_path / "m")
     assert looks - 6 <= done["seconds"] <= looks
@@ -310,7 +313,7 @@ def test_the_time_covers_the_yardsticks(
         "hcarec.training.yardsticks.measure",
         lambda *_, **__: slow.append(1000) or {"metric": "ndcg@20", "models": {}, "skipped": {}},
     )
-    done = train(data, tmp_path / "m", model="gru", d=4, epochs=2).about["training"]
+    done = train(data, tmp_path / "m", model="gru", preset="paper", d=4, epochs=2).about["training"]
     assert done["yardstick_seconds"] == 1001
     parts = ("training_seconds", "evaluation_seconds", "yardstick_seconds")
     assert 1001 < sum(done[name] for name in parts) <= done["seconds"]
@@ -319,7 +322,7 @@ def test_the_time_covers_the_yardsticks(
 def test_the_printed_time_names_its_parts(tmp_path: Path, data: Sequences) -> None:
     from hcarec.cli.train_view import _times
 
-    model = train(data, model="gru", d=4, epochs=2)
+    model = train(data, model="gru", preset="paper", d=4, epochs=2)
     model.about["training"] |= {
         "seconds": 31.2,
         "training_seconds": 12.0,

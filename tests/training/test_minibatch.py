@@ -25,6 +25,7 @@ from hcarec.training.minibatch import WHOLE_CATALOG, Minibatch, rate
 
 Command = Callable[..., tuple[int, str, str]]
 QUICK: dict[str, Any] = {
+    "preset": "paper",
     "trainer": "minibatch",
     "d": 8,
     "batch_size": 32,
@@ -229,7 +230,9 @@ def test_the_paper_trainer_trains_the_paper_network_alone(
     stored: Path, tmp_path: Path, command: Command
 ) -> None:
     for setting, says in (("blocks=1", "blocks 1"), ("counting=true", "counting True")):
-        code, _, error = command("train", stored, "-o", tmp_path / "m", "--set", setting)
+        code, _, error = command(
+            "train", stored, "-o", tmp_path / "m", "--preset", "paper", "--set", setting
+        )
         assert code == 2 and error.count("\n") == 1
         assert f"{says} is not the paper's" in error and "--trainer minibatch" in error
     assert not (tmp_path / "m").exists()
@@ -266,13 +269,13 @@ def test_the_paper_trainer_trains_the_paper_network_alone(
 )
 def test_settings_that_do_not_apply(settings: dict[str, Any], says: str, data: Sequences) -> None:
     with pytest.raises(ConfigError, match=says):
-        train(data, trainer="minibatch", **settings)
+        train(data, preset="paper", trainer="minibatch", **settings)
 
 
 def test_sasrec_is_trained_by_mini_batches_alone(
     stored: Path, tmp_path: Path, command: Command
 ) -> None:
-    small = ("--epochs", "1", "--set", "d=8", "--set", "length=10")
+    small = ("--preset", "paper", "--epochs", "1", "--set", "d=8", "--set", "length=10")
     out = tmp_path / "m"
     code, _, error = command("train", stored, "-o", out, "--model", "sasrec", *small)
     assert code == 0, error
@@ -289,9 +292,9 @@ def test_a_device_that_is_missing(data: Sequences) -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a GPU here")
     with pytest.raises(ConfigError, match="device is cuda, but torch finds no GPU here"):
-        train(data, model="gru", trainer="minibatch", device="cuda")
+        train(data, model="gru", preset="paper", trainer="minibatch", device="cuda")
     with pytest.raises(ConfigError, match="this model is trained on the CPU"):
-        train(data, model="gru", device="cuda")
+        train(data, model="gru", preset="paper", device="cuda")
 
 
 def test_the_plan_says_what_computes(data: Sequences) -> None:
@@ -306,7 +309,8 @@ def test_the_plan_says_what_computes(data: Sequences) -> None:
             notes.extend(planned.notes)
 
     for settings in ({"trainer": "minibatch"}, {"trainer": "minibatch", "loss": "bce"}, {}):
-        train(data, model="gru", epochs=1, compare=False, callback=Listen(), **settings)
+        plain = {"model": "gru", "preset": "paper", "epochs": 1, "compare": False}
+        train(data, callback=Listen(), **plain | settings)
     torch_cpu = f"computing on the CPU (torch {torch.__version__}), layers by numba"
     assert notes == [f"{torch_cpu}, loss by numba", torch_cpu, "computing on the CPU"]
 
@@ -314,7 +318,7 @@ def test_the_plan_says_what_computes(data: Sequences) -> None:
 @pytest.mark.parametrize("precision", ["tf32", "bfloat16"])
 def test_a_precision_that_the_device_lacks(precision: str, data: Sequences) -> None:
     with pytest.raises(ConfigError, match=f"precision is {precision}, which is for GPUs"):
-        train(data, model="gru", trainer="minibatch", device="cpu", precision=precision)
+        train(data, device="cpu", precision=precision, model="gru", **QUICK)
 
 
 def test_a_loss_that_diverges_keeps_the_last_good_model(
@@ -450,7 +454,8 @@ def test_a_damaged_checkpoint_is_refused_in_one_line(data: Sequences, tmp_path: 
 
 def test_without_torch_it_asks_for_the_extra(stored: Path, tmp_path: Path) -> None:
     code = "import sys; sys.modules['torch'] = None; from hcarec.cli import main; main()"
-    arguments = ["train", str(stored), "-o", str(tmp_path / "m"), "--trainer", "minibatch"]
+    arguments = ["train", str(stored), "-o", str(tmp_path / "m"), "--preset", "paper"]
+    arguments += ["--trainer", "minibatch"]
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments], capture_output=True, text=True, env=os.environ
     )

@@ -18,7 +18,7 @@ from hcarec.training.callbacks import Callback
 from hcarec.training.minibatch_cost import estimate, work
 from hcarec.training.resources import Plan, plan
 
-BASE: dict[str, Any] = {"model": "hca-gru", "trainer": "minibatch", "d": 32}
+BASE: dict[str, Any] = {"model": "hca-gru", "preset": "paper", "trainer": "minibatch", "d": 32}
 
 
 @pytest.fixture(scope="module")
@@ -110,14 +110,15 @@ def test_a_gpu_gets_no_times_that_were_fitted_to_cpus(
 ) -> None:
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     planned = Plan(10, 20, 300, 7, 4000, 1 << 30, 1.5, 12.0).without_times()
-    LiveTable().planned(planned, make("gru").config, None)
+    LiveTable().planned(planned, make("gru", preset="paper").config, None)
     text = capsys.readouterr().err
     assert "at most 7 epochs; the time is told after the first" in text and "nan" not in text
 
 
 def test_self_attention_costs_more_where_it_sees_more(part: Part) -> None:
     short, long = (
-        estimate(make("sasrec", d=32, length=length), part, 200, 1).seconds for length in (5, 50)
+        estimate(make("sasrec", preset="paper", d=32, length=length), part, 200, 1).seconds
+        for length in (5, 50)
     )
     recurrent = [
         estimate(make(**BASE, length=length, window_x=1, window_h=1), part, 200, 1).seconds

@@ -376,11 +376,13 @@ def test_a_run_that_is_gone_on_with_keeps_its_settings(
     assert stored is not None and stored["epochs"] == 3
 
 
+@pytest.mark.parametrize("more", [(), ("--resume",), ("--epochs-from", "m", "--split", "none")])
 def test_without_torch_one_line_names_the_install_and_the_paper(
-    data: Sequences, tmp_path: Path
+    more: tuple[str, ...], data: Sequences, tmp_path: Path
 ) -> None:
     data.save(tmp_path / "data")
-    options = ("train", "data", "-o", "model", "--preset", "modern")
+    train(data, tmp_path / "m", model="hca-gru", d=8, epochs=1, compare=False)
+    options = ("train", "data", "-o", "m" if "--resume" in more else "model", *more)
     code = WITHOUT_TORCH + f"print(json.dumps(hcarec(*{options!r})))"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
@@ -388,3 +390,17 @@ def test_without_torch_one_line_names_the_install_and_the_paper(
     assert done.stdout.splitlines()[-1] == "2" and done.stderr.count("\n") == 1, done.stderr
     assert "pip install 'hcarec[torch,serve]', or give --preset paper" in done.stderr
     assert not (tmp_path / "model" / "model.json").exists()
+
+
+@pytest.mark.parametrize("name", sorted(set(MODELS) - set(NETWORKS)))
+def test_models_with_one_recipe_never_need_torch(
+    name: str, data: Sequences, tmp_path: Path
+) -> None:
+    data.save(tmp_path / "data")
+    epochs = ("--epochs", "1") if MODELS[name].trainers else ()
+    options = ("train", "data", "-o", "model", "--model", name, *epochs)
+    code = WITHOUT_TORCH + f"print(json.dumps([hcarec(*{options!r}), sorted(attempts)]))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.stdout.splitlines()[-1] == "[0, []]", done.stderr

@@ -16,6 +16,7 @@ from hcarec.training import resources, yardsticks
 from hcarec.training.yardsticks import words
 
 Command = Callable[..., tuple[int, str, str]]
+PAPER = ("--preset", "paper")
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,7 @@ def stored(data: Sequences, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("rules", [{}, {"split": "leave-one-out", "hide_seen": True}])
 def test_they_are_those_of_the_models_themselves(rules: dict[str, Any], data: Sequences) -> None:
-    about = hcarec.train(data, model="gru", epochs=1, **rules).about
+    about = hcarec.train(data, model="gru", preset="paper", epochs=1, **rules).about
     found = about["yardsticks"]
     assert found["metric"] == ("ndcg@10" if rules else "ndcg@20")
     assert found["skipped"] == {}
@@ -47,7 +48,7 @@ def test_the_last_line_says_plainly_who_wins(
     stored: Path, tmp_path: Path, command: Command
 ) -> None:
     for model, settings, verdict in (
-        ("gru", ("--epochs", "1"), "GRU does NOT beat Markov, which only counts"),
+        ("gru", (*PAPER, "--epochs", "1"), "GRU does NOT beat Markov, which only counts"),
         ("markov", (), "Markov beats it"),
     ):
         code, out, _ = command("train", stored, "-o", tmp_path / model, "--model", model, *settings)
@@ -65,7 +66,7 @@ def test_after_a_refit_the_line_is_that_of_the_evaluated_run(
     stored: Path, tmp_path: Path, command: Command
 ) -> None:
     code, out, _ = command(
-        "train", stored, "-o", tmp_path / "m", "--model", "gru", "--epochs", "2", "--refit"
+        "train", stored, "-o", tmp_path / "m", "--model", "gru", *PAPER, "--epochs", "2", "--refit"
     )
     assert code == 0 and "does NOT beat Markov" in out.replace("\n", " ")
     manifest = json.loads((tmp_path / "m" / "model.json").read_text())
@@ -74,7 +75,8 @@ def test_after_a_refit_the_line_is_that_of_the_evaluated_run(
 
 
 def test_nothing_is_compared_where_nothing_is_tested(data: Sequences) -> None:
-    assert "yardsticks" not in hcarec.train(data, model="gru", epochs=1, split="none").about
+    model = hcarec.train(data, model="gru", preset="paper", epochs=1, split="none")
+    assert "yardsticks" not in model.about
 
 
 def test_words() -> None:
@@ -83,7 +85,8 @@ def test_words() -> None:
         "Markov 20.000, POP 10.000: GRU beats both"
     )
     assert words("GRU", {"ndcg@20": 0.2}, found).endswith("GRU is no better than Markov")
-    assert "does NOT beat Markov or POP" in words("GRU", {"ndcg@20": 0.05}, found)
+    line = "GRU does NOT beat Markov or POP, which only count"
+    assert words("GRU", {"ndcg@20": 0.05}, found).endswith(line)
     skipped = {**found, "models": {"POP": {"ndcg@20": 0.1}}, "skipped": {"Markov": "it is large"}}
     assert words("GRU", {"ndcg@20": 0.2}, skipped).endswith(
         ": GRU beats it; not compared with Markov: it is large"
@@ -94,7 +97,7 @@ def test_what_takes_too_long_is_skipped_and_said(
     data: Sequences, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resources, "RANKING", 1.0)  # far above a minute
-    found = hcarec.train(data, model="gru", epochs=1).about["yardsticks"]
+    found = hcarec.train(data, model="gru", preset="paper", epochs=1).about["yardsticks"]
     assert found["models"] == {}
     assert all(
         reason.endswith("more than a tenth of the run") for reason in found["skipped"].values()
@@ -124,7 +127,8 @@ def test_ctrl_c_during_the_yardsticks_keeps_the_model(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(hcarec.Pop, "initialize", stopped)
-    code, out, _ = command("train", stored, "-o", tmp_path / "m", "--model", "gru", "--epochs", "2")
+    arguments = ("train", stored, "-o", tmp_path / "m", "--model", "gru", *PAPER)
+    code, out, _ = command(*arguments, "--epochs", "2")
     assert code == 0
     assert "not compared with Markov: interrupted; not compared with POP: interrupted" in " ".join(
         out.split()
@@ -141,9 +145,8 @@ def test_ctrl_c_during_the_yardsticks_keeps_the_model(
 def test_after_several_runs_the_line_is_about_their_mean(
     stored: Path, tmp_path: Path, command: Command
 ) -> None:
-    code, out, _ = command(
-        "train", stored, "-o", tmp_path / "m", "--model", "gru", "--epochs", "1", "--runs", "2"
-    )
+    arguments = ("train", stored, "-o", tmp_path / "m", "--model", "gru", *PAPER)
+    code, out, _ = command(*arguments, "--epochs", "1", "--runs", "2")
     assert code == 0
     seeds = [json.loads((tmp_path / "m" / f"seed-{n}" / "model.json").read_text()) for n in (0, 1)]
     mean = sum(seed["metrics"]["ndcg@20"] for seed in seeds) / 2

@@ -23,12 +23,12 @@ def train(
     model: Annotated[str | None, Option(help="random, pop, markov, item-knn, bpr, gru, hca-gru or sasrec. By default hca-gru, or that of --config.")] = None,
     window_x: Annotated[int | None, Option(help="Inputs that hca-gru's attention on the input looks at; 1 turns it off. By default 5.")] = None,
     window_h: Annotated[int | None, Option(help="Hidden states that its attention on the hidden state looks at; 1 turns it off. By default 5.")] = None,
-    preset: Annotated[str | None, Option(help=f"The recipe: paper, or modern (needs torch; for gru, hca-gru and sasrec). By default {DEFAULT_PRESET}.")] = None,
+    preset: Annotated[str | None, Option(help=f"The recipe of gru, hca-gru and sasrec: modern (needs torch), or paper. By default {DEFAULT_PRESET}.")] = None,
     trainer: Annotated[str | None, Option(help="How it learns: user-sgd, one user a step, or minibatch (needs torch). By default the preset's.")] = None,
     config: Annotated[Path | None, Option(metavar="FILE|MODEL", help="Settings from a TOML file or a model folder; options and --set go first.")] = None,
     epochs: Annotated[int | None, Option(help="Times through all users; the preset's by default.")] = None,
     epochs_from: Annotated[
-        Path | None, Option(metavar="MODEL", help="Take the number of epochs that this evaluated model chose, and what --preset modern and counting chose.")
+        Path | None, Option(metavar="MODEL", help="Take the number of epochs that this evaluated model chose, and what the preset and counting chose.")
     ] = None,
     split: Annotated[str, Option(help="ratio, leave-one-out, time, or none to train on everything.")] = "ratio",
     ratio: Annotated[float, Option(help="Share of each user's events that train (of all events, for the split time).")] = 0.8,
@@ -37,7 +37,7 @@ def train(
     hide_seen: Annotated[bool, Option("--hide-seen", help="Make it the model's rule to leave items of the history out of its recommendations.")] = False,
     seed: Annotated[int, Option(help="Seed of all random numbers.")] = 0,
     runs: Annotated[int, Option(help="Train this many seeds at once, from --seed on, one process each, into MODEL/seed-N.")] = 1,
-    threads: Annotated[int | None, Option(help="Threads for evaluation; all cores by default. Training itself takes one.")] = None,
+    threads: Annotated[int | None, Option(help="Threads; all cores by default. The trainer user-sgd takes one.")] = None,
     device: Annotated[str, Option(help="What computes: auto, cpu or cuda.")] = "auto",
     settings: Annotated[list[str] | None, Option("--set", metavar="KEY=VALUE", help="Any other setting: d, learning_rate, l2, .. May be repeated.")] = None,
     resume: Annotated[bool, Option("--resume", help="Go on with an interrupted run, or a finished one with more epochs.")] = False,

@@ -90,7 +90,7 @@ class SASRec(NetworkModel):
         if self.settings.copy_window > self.length:
             raise ConfigError(f"copy_window is {self.settings.copy_window}, but {self.name} reads the last {self.length} events: give at most its length")
         if self.settings.counting and self.length < LAST:
-            raise ConfigError(f"length is {self.length}, but counting reads the last {LAST} events: give a length of at least {LAST}, or leave counting out")
+            raise ConfigError(f"length is {self.length}, but counting reads the last {LAST} events: give a length of at least {LAST}, or counting=false")
 
     @property
     def settings(self) -> SASRecSettings:

@@ -41,7 +41,7 @@ from hcarec.training.resources import (
 from hcarec.training.resuming import note_better
 from hcarec.training.speed import slowness
 from hcarec.training.trainer import Diverged, Trainer
-from hcarec.training.trainers import settle, trainer_of
+from hcarec.training.trainers import check_learnable, settle, trainer_of
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,7 @@ class Loop:
                 f"the split '{how}' leaves no user to {'validate' if validating else 'test'} with:"
                 " give longer histories, or --split none"
             )
+        check_learnable(self.model, self.train_part, f"with the split '{how}' ")
         # What epochs are judged by.
         self.judged: Judged | None = None
         if self.parts.validation is not None:

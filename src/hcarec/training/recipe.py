@@ -279,7 +279,7 @@ def _parts(config: Config) -> str:
 def _size(config: Config) -> str:
     """Return the size of a network and its training, in words."""
     has = config.as_dict()
-    return f"d {has['d']}, up to {has['epochs']} epochs"
+    return f"d {has['d']}, up to {has['epochs']} epoch{'s' * (has['epochs'] != 1)}"
 
 
 # -- choices of earlier runs -----------------------------------------------------------------------

@@ -20,6 +20,7 @@ from hcarec.training.callbacks import Callback
 from hcarec.training.fusing import taken_from
 from hcarec.training.loop import Loop, Rules
 from hcarec.training.recipe import take_begun, take_evaluated
+from hcarec.training.trainers import trainer_of
 
 SELECTIONS = ("validation", "best-epoch-on-test")
 MOST_K = 1000
@@ -55,7 +56,8 @@ def train(
     """Train a model on the training part of `data`, choose an epoch, write it to `out` if given.
 
     `model` is a name, hca-gru by default; `config` a TOML file or a model folder whose settings are
-    taken, under those given here. Without a preset, `resume` and `epochs_from` take that of the
+    taken, under those given here. The default preset of networks is modern, which needs torch;
+    `preset` paper does without. Where none is given, `resume` and `epochs_from` take that of the
     earlier run, if it is of the same model. `split` none trains on everything, with no test;
     `epochs_from` takes the number of epochs that an evaluated model chose, how strong its counting
     term is, and what the preset modern decided for it. A
@@ -84,6 +86,8 @@ def train(
         given |= _earlier_preset(given, epochs_from, out if resume else None)
     data.verify()
     made, callback = make(**given), callback or Callback()
+    if made.config.trains:
+        trainer_of(made)  # a package that is missing is asked for before anything is said
     if made.config.open and (line := _earlier(made, epochs_from, out if resume else None)):
         callback.note(line)
     counts = isinstance(made, NetworkModel) and made.settings.counting

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from hcarec.data.split import Part
+from hcarec.errors import ConfigError
 from hcarec.extras import require
 from hcarec.models import Model
+from hcarec.models.network import NetworkModel
 from hcarec.sequences import Sequences
 from hcarec.settings import MODERN, PAPER, PRESETS, RunSettings
 from hcarec.training.trainer import Progress, Trainer
@@ -37,6 +39,15 @@ def trainer_of(model: Model) -> type[Trainer]:
     return TRAINERS[model.config.training.name]()
 
 
+def check_learnable(model: Model, part: Part, where: str = "") -> None:
+    """Refuse a training part that a network cannot learn from; `where` says which one it is."""
+    if isinstance(model, NetworkModel) and not (part.lengths > 1).any():
+        raise ConfigError(
+            f"{where}no user has two events to train on, and {model.name} learns what follows what:"
+            " give longer histories, or a model that counts, such as markov"
+        )
+
+
 def settle(model: Model, device: str) -> str | None:
     """Decide what a model's trainer leaves to the catalog and the device; return that in words."""
     assert model.config.training is not None
@@ -48,10 +59,12 @@ def settle(model: Model, device: str) -> str | None:
 def decide(model: Model, data: Sequences) -> None:
     """Decide what a model's settings leave to log and machine, to train on all of the log."""
     device = trainer_of(model).choose_device("auto")
+    part = Part(data.items, data.offsets)
+    check_learnable(model, part)
     if model.config.open:
         from hcarec.training import recipe  # it plans runs, and plans ask for trainers
 
-        everything = recipe.Run(data, Part(data.items, data.offsets), evaluated=0, judged=False)
+        everything = recipe.Run(data, part, evaluated=0, judged=False)
         recipe.decide(model, everything, recipe.Machine.here(device))
     settle(model, device)
 

@@ -85,7 +85,8 @@ def words(title: str, metrics: Mapping[str, Any], yardsticks: Mapping[str, Any])
         level = [name for name, value in figures.items() if value == own]
         parts.append(f"{metric.upper()} in %: {title} {100 * own:.3f}, {shown}: ")
         if better:
-            parts.append(f"{title} does NOT beat {' or '.join(better)}, which only counts")
+            which = "which only counts" if len(better) == 1 else "which only count"
+            parts.append(f"{title} does NOT beat {' or '.join(better)}, {which}")
         elif level:
             parts.append(f"{title} is no better than {' or '.join(level)}")
         else:
