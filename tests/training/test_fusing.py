@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from hcarec import Sequences, evaluate, load, rankers, synthetic
+from hcarec import Sequences, evaluate, load, synthetic
 from hcarec.data.split import Split, split
 from hcarec.errors import ConfigError, ModelError
 from hcarec.evaluation import evaluate_part
@@ -256,12 +256,6 @@ def test_rows_are_bounded_and_otherwise_those_of_markov() -> None:
     assert sizes.max() > MOST_ENTRIES
     np.testing.assert_array_equal(np.diff(cut.indptr), np.minimum(sizes, MOST_ENTRIES))
     assert set(cut.values.tolist()) <= set(whole.values.tolist())
-
-
-def test_a_card_ranks_the_network_alone(network: NetworkModel) -> None:
-    table = Table(np.zeros(71, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32))
-    network.counting_term = CountingTerm(table, 1.0, 0.1)
-    assert isinstance(rankers.ranker(network, "cuda"), rankers.ModelRanker)
 
 
 @pytest.mark.parametrize(
