@@ -366,6 +366,7 @@ KINDS = {
 def recipe() -> str:
     """List what the preset modern sets on each kind of log, and that which is the same on all of them."""
     from hcarec.training import recipe as rule
+    from hcarec.training import sizing
     from hcarec.training.recipe import Log, settings_for
 
     by_kind = [settings_for("hca-gru", Log(*figures)) for figures in KINDS.values()]
@@ -377,20 +378,20 @@ def recipe() -> str:
         else:
             rows.append((f"`{name}`", *values))
     listed = table(("hca-gru at the size of a GPU", *KINDS), rows)
-    rare, large, sampled = rule.RARE_ITEMS["d"], rule.PREFIXES_LARGE, rule.SAMPLED["negatives"]
+    rare, large, sampled = rule.RARE_ITEMS["d"], rule.SHORT_LARGE, rule.SAMPLED["negatives"]
     bounds = f"""- *Repeats*: at least {rule.FEW_REPEATS:.0%} of the events are of an item that the user had before.
-- *Short*: below {rule.SHORT} events a user on average. *Long*: from {rule.LONG} on; in between `length` is {rule.SEQUENCES["length"]}.
+- *Short*: below {rule.SHORT} events a user on average. *Long*: from {rule.LONG} on; in between `length` is {rule.LENGTH}.
 - *Rare items*: below {rule.RARE} events an item. There d is {rare}, and where nothing repeats dropout and weight decay
   go by that as well: the columns of short histories are of rare items.
-- *Large*: from {rule.LARGE:,} events on. Batches of prefixes hold {large["batch_size"]:,} of a large log, at a learning rate of {large["learning_rate"]:g}."""
-    sizes = ", ".join(map(str, rule.SIZES))
-    needed = ", ".join(f"{epochs} over {batches}" for batches, epochs in rule.NEEDED_EPOCHS.items())
+- *Large*: from {rule.LARGE:,} events on. There batches of prefixes hold {large["batch_size"]:,}, at a learning rate of {large["learning_rate"]:g}."""
+    sizes = ", ".join(map(str, sizing.SIZES))
+    needed = ", ".join(f"{epochs} epochs over {batches}" for batches, epochs in sizing.NEEDED_EPOCHS.items())
     fixed = ", ".join(f"{epochs} over {batches}" for batches, epochs in rule.FIXED_EPOCHS.items())
-    numbers = f"""- d on a CPU: {sizes}; at least as many epochs ({needed}) within {rule.BUDGET / 60:.0f} minutes
-  and {rule.MEMORY_SHARE:.0%} of the memory; at most {rule.MOST_BLOCKS} blocks.
-- Short histories of a catalog that is too large for d {rule.LEAST_D} on a CPU: sampled softmax against {sampled:,} items,
-  with a d that leaves time for {rule.NEEDED_SAMPLED} epochs, every second one evaluated.
-- Epochs without validation data: {fixed}; with repeats {rule.FIXED_EPOCHS_REPEATS}."""
+    numbers = f"""- d on a CPU: {sizes}; the largest with which at least {needed} fit into {sizing.BUDGET / 60:.0f} minutes,
+  and the run into {sizing.MEMORY_SHARE:.0%} of the memory. At most {rule.MOST_BLOCKS} blocks.
+- Where that would be a d below {rule.LEAST_D}: sampled softmax against {sampled:,} items, with the largest d that leaves time
+  for {sizing.NEEDED_SAMPLED} epochs, every second one evaluated.
+- Epochs without validation data: {fixed}; with repeats {rule.FIXED_EPOCHS_REPEATS}, with sampled softmax {rule.FIXED_EPOCHS_SAMPLED}."""
     return f"{bounds}\n\n{listed}\n\nThe same on all logs: {', '.join(same)}.\n\n{numbers}"
 
 

@@ -32,7 +32,7 @@ from hcarec.experiments.trials.rules import deciding_rule
 from hcarec.experiments.trials.settings import TrialSettings
 from hcarec.experiments.trials.study import TrialStudy, trial_results
 from hcarec.experiments.trials.trial import ranks_file, ranks_of
-from hcarec.training import Callback, recipe
+from hcarec.training import Callback, sizing
 
 TINY: dict[str, Any] = {"epochs": 1, "runs": 2, "changes": {"d": 8}}
 REPEATS = {"repeats": 0.3, "mean_length": 50.0, "events": 9000, "items": 100}
@@ -117,7 +117,7 @@ def test_the_default_of_two_cores_is_sized_for_them_on_any_machine(done: tuple[P
     (trial,) = (each for each in made if each.method == contest.DEFAULT)
     assert (trial.cores, trial.device) == (2, "cpu")
     assert dataclasses.replace(trial, cores=None).key != trial.key != dataclasses.replace(trial, cores=4).key
-    monkeypatch.setitem(recipe.SIZING, "seconds", 60.0)
+    monkeypatch.setitem(sizing.ALL, "seconds", 60.0)
     assert dataclasses.replace(trial).key != trial.key
 
 

@@ -1,6 +1,6 @@
 """Encode histories and rank the catalog on a device, by the network that torch trains.
 
-It needs nothing but torch, and of a model with a counting term what reads its table on the CPU.
+It needs torch alone; a model with a counting term also needs numba, which reads its table on the CPU.
 Scores are those of the model's own engine but for rounding: relative differences of about 1e-6, so
 that ranks may differ where scores are as close as that.
 """

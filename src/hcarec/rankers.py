@@ -56,7 +56,10 @@ class Ranker(Protocol):
 
 
 def ranker(model: Model, device: str = "cpu", threads: int | None = None) -> Ranker:
-    """Return what ranks by a model, with its parameters as they are, on a device where it can."""
+    """Return what ranks by a model with its parameters as they are.
+
+    That is its own engine on the CPU, and its network in torch on another device.
+    """
     if device == "cpu":
         return ModelRanker(model, threads)
     from hcarec.network_ranker import NetworkRanker

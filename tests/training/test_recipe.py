@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 
 from hcarec import Sequences, load, synthetic, train
-from hcarec.data.split import split
+from hcarec.data.split import Part, split
 from hcarec.data.statistics import statistics
 from hcarec.errors import ConfigError
 from hcarec.models import MODELS, Model, make
-from hcarec.training import Callback, checkpoint, recipe
-from hcarec.training.recipe import Log, Machine, Run, settings_for
+from hcarec.training import Callback, checkpoint, minibatch, recipe, sizing
+from hcarec.training.recipe import Log, settings_for
 from hcarec.training.resources import plan
+from hcarec.training.sizing import Machine, Run
 from hcarec.training.trainer import Progress
 from test_without_torch import WITHOUT_TORCH
 
@@ -144,14 +145,16 @@ def test_the_statistics_are_those_of_inspect(data: Sequences) -> None:
 # -- the machine -----------------------------------------------------------------------------------
 
 
-def test_a_gpu_gets_the_full_size_and_a_cpu_what_fits(data: Sequences) -> None:
-    on_gpu, says = decided("hca-gru", data, Machine("cuda", 2, None))
-    assert on_gpu.config.as_dict()["d"] == 128 and says.elsewhere is None
-    assert says.lines[0].endswith("d 128, up to 100 epochs for a GPU")
-    on_cpu, says = decided("hca-gru", data, TWO_CORES)
+def test_a_gpu_gets_the_full_size_and_a_cpu_what_fits() -> None:
+    often = synthetic(users=200, items=40, mean_length=15)
+    on_gpu, says = decided("hca-gru", often, Machine("cuda", 2, None))
+    assert on_gpu.config.as_dict()["d"] == 256 and says.elsewhere is None
+    assert says.lines[0].endswith("d 256, up to 100 epochs for a GPU")
+    on_cpu, says = decided("hca-gru", often, TWO_CORES)
     assert on_cpu.config.as_dict()["d"] == 128
     assert says.lines[0].endswith("d 128, up to 100 epochs for 2 cores")
-    assert says.elsewhere == "on a GPU: d 128, up to 100 epochs, prefixes"
+    assert says.elsewhere is not None and says.elsewhere.startswith("on a GPU: ")
+    assert says.elsewhere.endswith("d 256, up to 100 epochs")
 
 
 def test_a_cpu_takes_sequences_where_a_gpu_takes_positions() -> None:
@@ -161,7 +164,10 @@ def test_a_cpu_takes_sequences_where_a_gpu_takes_positions() -> None:
     ours = {"batches": "sequences", "batch_size": 64, "learning_rate": 1e-3, "patience": 10}
     assert on_gpu.config.as_dict()["batches"] == "positions"
     assert on_cpu.config.as_dict().items() >= ours.items()
-    assert says.elsewhere is not None and says.elsewhere.endswith("positions")
+    assert says.elsewhere is not None and "positions of 100" in says.elsewhere
+    positions = decided("hca-gru", returning, TWO_CORES, batches="positions")[0].config
+    theirs = {"batch_size": 256, "learning_rate": 2e-3, "patience": 5, "positions": 8}
+    assert positions.as_dict().items() >= theirs.items()
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -169,26 +175,30 @@ def test_less_time_gives_smaller_sizes_then_fewer_epochs(
     name: str, data: Sequences, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts = split(data, "leave-one-out")
-    evaluated, sizes, epochs = int(parts.evaluated.sum()), [], []
+    evaluated, chosen = int(parts.evaluated.sum()), []
     for budget in (900.0, 3.0, 1.0, 0.5, 0.05):
-        monkeypatch.setattr(recipe, "BUDGET", budget)
+        monkeypatch.setattr(sizing, "BUDGET", budget)
         model, _ = decided(name, data, TWO_CORES)
         planned = plan(model, parts.train, data.n_items, evaluated, 2)
-        sizes.append(model.config.as_dict()["d"])
-        epochs.append(model.config.epochs)
-        assert planned.seconds <= budget or (sizes[-1], epochs[-1]) == (32, 1)
-        chosen = model.config.as_dict()
-        if chosen["loss"] == "sampled-softmax":
-            assert sizes[-1] == 32 or epochs[-1] >= recipe.NEEDED_SAMPLED
-        elif sizes[-1] > 32:
-            assert epochs[-1] >= recipe.NEEDED_EPOCHS[chosen["batches"]]
-    assert sizes == sorted(sizes, reverse=True) and sizes[-1] == 32 and epochs[-1] < 12
+        has = model.config.as_dict()
+        sampled, d, epochs = has["loss"] == "sampled-softmax", has["d"], has["epochs"]
+        assert planned.seconds <= budget or (sampled, d, epochs) == (True, 32, 1)
+        if not sampled:
+            assert d >= recipe.LEAST_D and epochs >= sizing.NEEDED_EPOCHS[has["batches"]]
+        elif d > 32:
+            assert epochs >= sizing.NEEDED_SAMPLED
+        chosen.append((not sampled, d))
+    assert chosen == sorted(chosen, reverse=True)
+    assert chosen[0] == (True, 128) and chosen[-1] == (False, 32)
     assert decided(name, data, TWO_CORES)[0].config == model.config
 
 
-def test_little_memory_gives_a_smaller_size(data: Sequences) -> None:
-    small = Machine("cpu", 2, 1160 << 20)
-    assert decided("hca-gru", data, small)[0].config.as_dict()["d"] < 128
+@pytest.mark.parametrize("mebibytes", [1024, 1160])
+def test_little_memory_gives_a_smaller_size_and_no_fewer_epochs(
+    data: Sequences, mebibytes: int
+) -> None:
+    config = decided("hca-gru", data, Machine("cpu", 2, mebibytes << 20))[0].config.as_dict()
+    assert config["d"] < 128 and config["epochs"] == 100
 
 
 def test_random_positions_stand_in_for_prefixes_before_d_shrinks(
@@ -196,7 +206,7 @@ def test_random_positions_stand_in_for_prefixes_before_d_shrinks(
 ) -> None:
     """The cost formulas, not a clock, say that prefixes take too long at this size."""
     prefixes = decided("hca-gru", data, TWO_CORES)[0].config
-    monkeypatch.setattr(recipe, "plan", dear_prefixes(recipe.plan))
+    monkeypatch.setattr(sizing, "plan", dear_prefixes(sizing.plan))
     positions = decided("hca-gru", data, TWO_CORES)[0].config
     assert prefixes.as_dict()["batches"] == "prefixes"
     chosen = positions.as_dict()
@@ -206,18 +216,51 @@ def test_random_positions_stand_in_for_prefixes_before_d_shrinks(
 def test_a_catalog_that_is_too_large_for_a_cpu_is_sampled(
     data: Sequences, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recipe, "plan", dear_catalog(recipe.plan))
+    monkeypatch.setattr(sizing, "plan", dear_catalog(sizing.plan))
     model, says = decided("hca-gru", data, TWO_CORES)
     expected = {"loss": "sampled-softmax", "d": 128, "batches": "positions", "evaluate_every": 2}
     assert model.config.as_dict().items() >= expected.items()
     assert "sampled softmax" in says.lines[0]
+    given = decided("hca-gru", data, TWO_CORES, loss="cross-entropy")[0].config.as_dict()
+    assert (given["negatives"], given["evaluate_every"], given["d"]) == (2048, 1, 32)
+
+
+def test_a_catalog_that_is_always_sampled_is_planned_as_such(
+    data: Sequences, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(minibatch, "WHOLE_CATALOG", 30)
+    monkeypatch.setattr(sizing, "plan", dear_catalog(sizing.plan))
+    config = decided("hca-gru", data, TWO_CORES)[0].config.as_dict()
+    assert (config["loss"], config["d"], config["epochs"]) == ("auto", 128, 100)
+
+
+def test_more_epochs_than_are_needed_change_no_size(
+    data: Sequences, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sizing, "BUDGET", 5.0)
+    by_rule, more = (
+        decided("hca-gru", data, TWO_CORES, **given)[0].config.as_dict()
+        for given in ({}, {"epochs": 1000})
+    )
+    assert by_rule["epochs"] < 1000 and more == by_rule | {"epochs": 1000}
+
+
+@pytest.mark.parametrize("kind", ["sequences", "positions"])
+def test_settings_go_with_batches_that_are_given(kind: str) -> None:
+    large = Log(0.3, 5.4, 19.0, 300_000)
+    settings = settings_for("gru", large, kind)
+    expected = {
+        "sequences": {"batch_size": 64, "learning_rate": 1e-3, "patience": 10, "length": 50},
+        "positions": {"batch_size": 1024, "learning_rate": 2e-3, "patience": 5, "positions": 4},
+    }
+    assert settings.items() >= expected[kind].items()
 
 
 def dear_catalog(real: Any) -> Any:
     """Return a plan in which the loss over all items takes longer than any budget."""
 
     def planned(model: Model, *sizes: Any) -> Any:
-        many = 1e6 if model.config.as_dict()["loss"] == "auto" else 1.0
+        many = 1e6 if model.config.as_dict()["loss"] == "cross-entropy" else 1.0
         return real(model, *sizes).on_machine(many)
 
     return planned
@@ -349,7 +392,19 @@ def test_without_validation_data_the_number_of_epochs_is_fixed(
     heard = Listener()
     model = train(data, preset="modern", split="none", d=8, callback=heard)
     assert model.config.epochs == 1
-    assert heard.lines[1].startswith("1 epochs, the preset's fixed number: no validation data")
+    assert heard.lines[1].startswith("1 epoch, the preset's fixed number: no validation data")
+
+
+def test_fewer_than_the_fixed_number_of_epochs_are_told(
+    data: Sequences, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sizing, "BUDGET", 0.05)
+    model = make("gru", preset="modern")
+    model.set_catalog(data, np.asarray(data.items))
+    everything = Run(data, Part(data.items, data.offsets), 0, judged=False)
+    says = recipe.decide(model, everything, TWO_CORES)
+    assert model.config.epochs < recipe.FIXED_EPOCHS_SAMPLED
+    assert "as many as a CPU has time for of the preset's 30" in says.lines[1]
 
 
 def test_a_run_that_is_gone_on_with_keeps_its_settings(
@@ -357,12 +412,12 @@ def test_a_run_that_is_gone_on_with_keeps_its_settings(
 ) -> None:
     settings: dict[str, Any] = {"preset": "modern", "split": "leave-one-out", "compare": False}
     monkeypatch.setattr(recipe, "ALWAYS", recipe.ALWAYS | {"epochs": 3})
-    monkeypatch.setattr(recipe, "SIZES", (12,))
+    monkeypatch.setattr(sizing, "SIZES", (12,))
     whole = train(data, **settings)
     stopping = Listener(crash=2)
     with pytest.raises(KeyboardInterrupt):
         train(data, tmp_path / "m", callback=stopping, checkpoint_seconds=0, **settings)
-    monkeypatch.setattr(recipe, "SIZES", (8,))  # as on a smaller machine
+    monkeypatch.setattr(sizing, "SIZES", (8,))  # as on a smaller machine
     monkeypatch.setattr(recipe, "ALWAYS", recipe.ALWAYS | {"epochs": 2})
     shutil.copytree(tmp_path / "m", tmp_path / "copy")
     with pytest.raises(ConfigError, match=r"a run of the preset modern.*give --preset modern"):

@@ -26,7 +26,7 @@ from hcarec.models import Model
 from hcarec.models.network import NetworkModel
 from hcarec.sequences import Sequences
 from hcarec.settings import RunSettings
-from hcarec.training import checkpoint, fusing, recipe, resuming, yardsticks
+from hcarec.training import checkpoint, fusing, recipe, resuming, sizing, yardsticks
 from hcarec.training.callbacks import Callback
 from hcarec.training.checkpoint import Checkpoint
 from hcarec.training.fusing import Judged
@@ -170,7 +170,7 @@ class Loop:
             self.model.initialize(items, offsets, self.run.seed, self.run.threads)
         finished = self._train(state) if self.model.config.trains else True
         less = less_memory(self.model)
-        with devices.failures(lambda: "while the test part was evaluated", less):
+        with devices.failures(lambda: "while the trained model was judged", less):
             return self._finish(state, finished, planned if compare else None)
 
     def _settle(self) -> tuple[str, ...]:
@@ -193,8 +193,8 @@ class Loop:
 
     def _apply_recipe(self) -> str | None:
         """Let the preset decide what it leaves to log and machine; say what a GPU would get."""
-        evaluated, machine = int(self.parts.evaluated.sum()), recipe.Machine.here(self.run.device)
-        run = recipe.Run(self.data, self.train_part, evaluated, self.judged is not None)
+        evaluated, machine = int(self.parts.evaluated.sum()), sizing.Machine.here(self.run.device)
+        run = sizing.Run(self.data, self.train_part, evaluated, self.judged is not None)
         decision = recipe.decide(self.model, run, machine)
         for line in decision.lines:
             self.callback.note(line)

@@ -6,19 +6,17 @@ Nothing here depends on a clock: the same log and machine give the same settings
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hcarec import artefact, hardware
-from hcarec.data.split import Part
+from hcarec import artefact
 from hcarec.data.statistics import statistics
 from hcarec.errors import ConfigError, HcarecError
 from hcarec.models import MODELS, Config, Model, make
-from hcarec.sequences import Sequences
 from hcarec.settings import MODERN
-from hcarec.training import checkpoint
-from hcarec.training.resources import plan
+from hcarec.training import checkpoint, sizing
+from hcarec.training.sizing import Machine, Run
 
 # -- what is told apart ----------------------------------------------------------------------------
 
@@ -34,15 +32,17 @@ LARGE = 300_000
 # -- the tables ------------------------------------------------------------------------------------
 
 ALWAYS: dict[str, Any] = {
-    "d": 256, "epochs": 100, "patience": 10, "initial": "scaled", "padding": "masked",
-    "fusion": "residual", "counting": True, "loss": "auto", "precision": "auto",
-    "learning_rate": 1e-3, "warmup": 200, "clip": 5.0, "ema": 0.999, "weight_decay": 0.01,
+    "d": 256, "epochs": 100, "initial": "scaled", "padding": "masked", "fusion": "residual",
+    "counting": True, "loss": "auto", "precision": "auto", "warmup": 200, "clip": 5.0,
+    "ema": 0.999, "weight_decay": 0.01,
 }  # fmt: skip
 ONCE: dict[str, Any] = {
     "blocks": 2, "scores": "cosine", "item_norm": True, "output_norm": False, "copy_window": 0,
     "input_dropout": 0.4, "hidden_dropout": 0.3, "output_dropout": 0.4,
 }  # fmt: skip
 """Logs without repeats."""
+ONCE_LONG: dict[str, Any] = {"blocks": 3}
+"""Of these, logs of long histories."""
 RARE_ITEMS: dict[str, Any] = {"d": 128}
 """Logs of rare items."""
 ONCE_RARE: dict[str, Any] = {"input_dropout": 0.5, "output_dropout": 0.5, "weight_decay": 0.1}
@@ -52,56 +52,41 @@ REPEATS: dict[str, Any] = {
     "input_dropout": 0.4, "hidden_dropout": 0.0, "output_dropout": 0.4,
 }  # fmt: skip
 """Logs with repeats."""
-SEQUENCES: dict[str, Any] = {"batches": "sequences", "batch_size": 128, "length": 100}
-SEQUENCES_LONG: dict[str, Any] = {"length": 200, "blocks": 3}
-SEQUENCES_REPEATS: dict[str, Any] = {
-    "batches": "sequences", "batch_size": 64, "learning_rate": 1e-3, "patience": 10,
-}  # fmt: skip
-"""What a CPU takes of logs with repeats: positions would take three times as long."""
-POSITIONS_REPEATS: dict[str, Any] = {
-    "batches": "positions", "positions": 8, "batch_size": 256, "length": 100,
-    "learning_rate": 2e-3, "patience": 5,
-}  # fmt: skip
-"""Logs with repeats and longer histories."""
-PREFIXES: dict[str, Any] = {"batches": "prefixes", "batch_size": 256, "length": 50, "patience": 5}
-"""Short histories."""
-PREFIXES_LARGE: dict[str, Any] = {"batch_size": 1024, "learning_rate": 2e-3}
-PREFIXES_REPEATS: dict[str, Any] = {"copy_window": 20}
-POSITIONS: dict[str, Any] = {"batches": "positions", "batch_size": 128, "positions": 4}
-"""What stands in for prefixes where a CPU would take too long: nearly as good, and cheaper."""
-POSITIONS_LARGE: dict[str, Any] = {"batch_size": 1024}
-SAMPLED: dict[str, Any] = {"loss": "sampled-softmax", "negatives": 1024, "evaluate_every": 2}
-"""What a CPU takes where the whole catalog would leave it too small a network."""
+REPEATS_SHORT: dict[str, Any] = {"copy_window": 20}
+"""Of these, logs of short histories."""
 SASREC: dict[str, Any] = {"heads": 4, "output_norm": True}
 SASREC_BLOCKS, SASREC_HIDDEN_DROPOUT = 2, 0.2
 """The fewest blocks of SASRec, and the least that it drops inside of them."""
 
+LENGTH, LENGTH_SHORT, LENGTH_LONG = 100, 50, 200
+"""Events of a sample; those of long histories without repeats are the longest."""
+SEQUENCES: dict[str, Any] = {"batch_size": 128, "learning_rate": 1e-3, "patience": 10}
+SEQUENCES_REPEATS: dict[str, Any] = {"batch_size": 64}
+PREFIXES: dict[str, Any] = {"batch_size": 256, "learning_rate": 1e-3, "patience": 5}
+POSITIONS: dict[str, Any] = {
+    "positions": 8, "batch_size": 256, "learning_rate": 2e-3, "patience": 5,
+}  # fmt: skip
+POSITIONS_SHORT: dict[str, Any] = {"positions": 4, "batch_size": 128, "learning_rate": 1e-3}
+"""Positions of short histories: nearly as good as prefixes, and cheaper."""
+SHORT_LARGE: dict[str, Any] = {"batch_size": 1024, "learning_rate": 2e-3}
+"""Prefixes and positions of a large log of short histories."""
+
 FIXED_EPOCHS = {"sequences": 50, "prefixes": 20, "positions": 20}
 """Epochs of a run without validation data, by what batches are made of."""
-FIXED_EPOCHS_REPEATS = 15
-"""The same, where items repeat."""
+FIXED_EPOCHS_REPEATS, FIXED_EPOCHS_SAMPLED = 15, 30
+"""The same, where items repeat, and where the loss is against sampled items."""
 
-# -- the size on a CPU -----------------------------------------------------------------------------
-
-SIZES = (32, 48, 64, 96, 128)
-"""Values of d."""
-BUDGET = 900.0
-"""Seconds that all of a run may take, by the plan, at the speed of the plan's constants."""
-NEEDED_EPOCHS = {"sequences": 30, "prefixes": 12, "positions": 12}
-"""Epochs that must fit into the budget, by what batches are made of; a larger d comes after."""
-NEEDED_SAMPLED = 30
-"""The same, where the loss is against sampled items."""
 MOST_BLOCKS = 2
 """Blocks of a network on a CPU, at most: a larger d is worth more there."""
 LEAST_D = 64
-"""The least d with which a CPU still scores the whole catalog of a log of short histories."""
-MEMORY_SHARE = 0.5
-"""Share of the machine's memory that a run may take."""
-SIZING = {
-    "d": SIZES, "seconds": BUDGET, "epochs": NEEDED_EPOCHS, "sampled": NEEDED_SAMPLED,
-    "memory": MEMORY_SHARE, "blocks": MOST_BLOCKS, "least": LEAST_D, "loss": SAMPLED,
+"""The least d with which a CPU scores the whole catalog, rather than sampled items."""
+SAMPLED: dict[str, Any] = {"loss": "sampled-softmax", "negatives": 1024, "evaluate_every": 2}
+"""What a CPU takes where the whole catalog would leave it too small a network."""
+ON_A_CPU = {
+    "sizes": sizing.ALL, "blocks": MOST_BLOCKS, "least": LEAST_D, "sampled": SAMPLED,
+    "sequences": SEQUENCES | SEQUENCES_REPEATS, "positions": POSITIONS_SHORT, "large": SHORT_LARGE,
 }  # fmt: skip
-"""All of that, for what is to notice a change of it."""
+"""What decides on a CPU beside the settings of a GPU, for what is to notice a change of it."""
 
 
 class Log(NamedTuple):
@@ -125,6 +110,11 @@ class Log(NamedTuple):
         return self.repeats >= FEW_REPEATS
 
     @property
+    def is_long(self) -> bool:
+        """Say whether histories are long."""
+        return self.mean_length >= LONG
+
+    @property
     def is_short(self) -> bool:
         """Say whether histories are short."""
         return self.mean_length < SHORT
@@ -135,33 +125,6 @@ class Log(NamedTuple):
         return f"{repeats}, {lengths}"
 
 
-class Machine(NamedTuple):
-    """What the size of a network depends on: cpu or cuda, cores, and bytes of memory if known."""
-
-    device: str
-    cores: int
-    memory: int | None
-
-    @classmethod
-    def here(cls, device: str) -> Machine:
-        """Return this machine."""
-        return cls(device, hardware.cores(), hardware.memory().total)
-
-    def __str__(self) -> str:
-        if self.device != "cpu":
-            return "a GPU"
-        return f"{self.cores} core{'s' * (self.cores != 1)}"
-
-
-class Run(NamedTuple):
-    """What is trained on and judged by: `evaluated` users; `judged` says whether epochs are."""
-
-    data: Sequences
-    part: Part
-    evaluated: int
-    judged: bool
-
-
 class Decision(NamedTuple):
     """What was decided in words: lines to print, and what a GPU would get, on a CPU."""
 
@@ -169,18 +132,19 @@ class Decision(NamedTuple):
     elsewhere: str | None
 
 
-def settings_for(model: str, log: Log) -> dict[str, Any]:
-    """Return the settings of a model on a log, at the size of a GPU."""
+def settings_for(model: str, log: Log, batches: str | None = None) -> dict[str, Any]:
+    """Return the settings of a model on a log, at the size of a GPU.
+
+    `batches` are those that were given, if any.
+    """
     settings = ALWAYS | (REPEATS if log.has_repeats else ONCE)
+    if log.has_repeats and log.is_short:
+        settings |= REPEATS_SHORT
+    if not log.has_repeats and log.is_long:
+        settings |= ONCE_LONG
     if log.events_per_item < RARE:
         settings |= RARE_ITEMS if log.has_repeats else RARE_ITEMS | ONCE_RARE
-    if log.is_short:
-        settings |= PREFIXES | (PREFIXES_REPEATS if log.has_repeats else {})
-        settings |= PREFIXES_LARGE if log.events >= LARGE else {}
-    elif log.has_repeats:
-        settings |= POSITIONS_REPEATS
-    else:
-        settings |= SEQUENCES | (SEQUENCES_LONG if log.mean_length >= LONG else {})
+    settings |= _batches(log, batches or _usual_batches(log))
     if model == "sasrec":
         dropped = max(settings["hidden_dropout"], SASREC_HIDDEN_DROPOUT)
         blocks = max(settings["blocks"], SASREC_BLOCKS)
@@ -189,27 +153,50 @@ def settings_for(model: str, log: Log) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name in known}
 
 
+def _usual_batches(log: Log) -> str:
+    """Return what batches of a log are made of on a GPU."""
+    if log.is_short:
+        return "prefixes"
+    return "positions" if log.has_repeats else "sequences"
+
+
+def _batches(log: Log, batches: str) -> dict[str, Any]:
+    """Return the settings that go with what batches of a log are made of."""
+    length = LENGTH_SHORT if log.is_short else LENGTH
+    if log.is_long and not log.has_repeats:
+        length = LENGTH_LONG
+    settings = {"batches": batches, "length": length}
+    if batches == "sequences":
+        return settings | SEQUENCES | (SEQUENCES_REPEATS if log.has_repeats else {})
+    settings |= PREFIXES if batches == "prefixes" else POSITIONS
+    if not log.is_short:
+        return settings
+    settings |= POSITIONS_SHORT if batches == "positions" else {}
+    return settings | (SHORT_LARGE if log.events >= LARGE else {})
+
+
 def decide(model: Model, run: Run, machine: Machine) -> Decision:
     """Decide the settings of a model that the preset leaves open."""
     config, log = model.config, Log.of(vars(statistics(run.data)))
-    settings, elsewhere = settings_for(model.name, log), None
+    batches = None if "batches" in config.open else config.as_dict()["batches"]
+    settings, elsewhere = settings_for(model.name, log, batches), None
     length = config.decide(settings).as_dict()["length"]
     settings["copy_window"] = min(settings["copy_window"], length)  # where a length was given
     if machine.device == "cpu":
         there = config.decide(settings)
-        elsewhere = f"on a GPU: {_size(there)}, {there.as_dict()['batches']}"
+        elsewhere = f"on a GPU: {_parts(there)}; {_size(there)}"
         settings["blocks"] = min(settings["blocks"], MOST_BLOCKS)
-        if settings["batches"] == "positions":
-            settings |= SEQUENCES_REPEATS
-        settings |= _sized(model, settings, run, machine)
+        settings |= sizing.fit(model, settings, _sizes(log, config), run, machine)
     lines = []
     if not run.judged and "epochs" in config.open:
-        batches = config.decide(settings).as_dict()["batches"]
-        fixed = FIXED_EPOCHS_REPEATS if log.has_repeats else FIXED_EPOCHS[batches]
-        settings["epochs"] = min(settings["epochs"], fixed)
+        most, fixed = settings["epochs"], _fixed_epochs(log, config.decide(settings))
+        settings["epochs"] = min(most, fixed)
+        why = "the preset's fixed number"
+        if most < fixed:
+            why = f"as many as a CPU has time for of the preset's {fixed}"
         lines.append(
-            f"{settings['epochs']} epochs, the preset's fixed number: no validation data can choose"
-            " one; --epochs-from MODEL takes that of an evaluated model"
+            f"{_epochs(settings['epochs'])}, {why}: no validation data can choose a number;"
+            " --epochs-from MODEL takes that of an evaluated model"
         )
     model.config = config.decide(settings)
     make(**model.config.as_dict())  # refuses what a given setting does not go with
@@ -217,47 +204,29 @@ def decide(model: Model, run: Run, machine: Machine) -> Decision:
     return Decision((line, *lines), elsewhere)
 
 
-def _sized(model: Model, settings: dict[str, Any], run: Run, machine: Machine) -> dict[str, Any]:
-    """Return the largest size for which a CPU has time and memory, and how many epochs that leaves.
+def _sizes(log: Log, config: Config) -> list[dict[str, Any]]:
+    """Return the sizes that a CPU may take, in the order in which they are preferred.
 
-    Time is what the plan says at the speed of its constants. Where nothing is small enough, the
-    smallest size gets as many epochs as there is time for.
+    What batches are made of, and the loss, change with the size where they are not given.
     """
-    config, most = model.config, settings["epochs"]
-
-    def fits(size: dict[str, Any], epochs: int) -> bool:
-        model.config = config.decide(settings | size | {"epochs": epochs})
-        planned = plan(model, run.part, run.data.n_items, run.evaluated, machine.cores)
-        enough = machine.memory is None or planned.memory <= MEMORY_SHARE * machine.memory
-        return enough and planned.seconds <= BUDGET
-
-    try:
-        size: dict[str, Any] = {}
-        for size in _sizes(settings):
-            chosen = config.decide(settings | size).as_dict()
-            sampled = chosen["loss"] == SAMPLED["loss"]
-            if fits(size, NEEDED_SAMPLED if sampled else NEEDED_EPOCHS[chosen["batches"]]):
-                break
-        low, high = 1, most
-        while low < high:
-            middle = (low + high + 1) // 2
-            low, high = (middle, high) if fits(size, middle) else (low, middle - 1)
-        return size | {"epochs": low}
-    finally:
-        model.config = config
+    kinds = ["prefixes", "positions"] if log.is_short else ["sequences"]
+    if "batches" not in config.open:
+        kinds = [config.as_dict()["batches"]]
+    largest_first = sorted(sizing.SIZES, reverse=True)
+    whole = [{"d": d} | _batches(log, kind) for d in largest_first for kind in kinds]
+    if "loss" not in config.open:
+        return whole
+    cheapest = _batches(log, kinds[-1]) | SAMPLED
+    large_enough = [size for size in whole if size["d"] >= LEAST_D]
+    return large_enough + [{"d": d} | cheapest for d in largest_first]
 
 
-def _sizes(settings: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the sizes in the order in which they are preferred."""
-    if settings["batches"] != "prefixes":
-        yield from ({"d": d} for d in reversed(SIZES))
-        return
-    large = settings["batch_size"] == PREFIXES_LARGE["batch_size"]
-    positions = POSITIONS | POSITIONS_LARGE if large else POSITIONS
-    for d in reversed(SIZES):
-        if d >= LEAST_D:
-            yield from ({"d": d}, {"d": d, **positions})
-    yield from ({"d": d, **positions, **SAMPLED} for d in reversed(SIZES))
+def _fixed_epochs(log: Log, config: Config) -> int:
+    """Return the number of epochs of a run that no validation data can judge."""
+    has = config.as_dict()
+    if has["loss"] == SAMPLED["loss"]:
+        return FIXED_EPOCHS_SAMPLED
+    return FIXED_EPOCHS_REPEATS if log.has_repeats else FIXED_EPOCHS[has["batches"]]
 
 
 def _parts(config: Config) -> str:
@@ -279,7 +248,11 @@ def _parts(config: Config) -> str:
 def _size(config: Config) -> str:
     """Return the size of a network and its training, in words."""
     has = config.as_dict()
-    return f"d {has['d']}, up to {has['epochs']} epoch{'s' * (has['epochs'] != 1)}"
+    return f"d {has['d']}, up to {_epochs(has['epochs'])}"
+
+
+def _epochs(number: int) -> str:
+    return f"{number} epoch{'s' * (number != 1)}"
 
 
 # -- choices of earlier runs -----------------------------------------------------------------------

@@ -62,10 +62,10 @@ def decide(model: Model, data: Sequences) -> None:
     part = Part(data.items, data.offsets)
     check_learnable(model, part)
     if model.config.open:
-        from hcarec.training import recipe  # it plans runs, and plans ask for trainers
+        from hcarec.training import recipe, sizing  # it plans runs, and plans ask for trainers
 
-        everything = recipe.Run(data, part, evaluated=0, judged=False)
-        recipe.decide(model, everything, recipe.Machine.here(device))
+        everything = sizing.Run(data, part, evaluated=0, judged=False)
+        recipe.decide(model, everything, sizing.Machine.here(device))
     settle(model, device)
 
 

@@ -26,7 +26,7 @@ from hcarec.experiments.trials.choosing import choose
 from hcarec.experiments.trials.rules import RULES, F
 from hcarec.models import Config, make
 from hcarec.settings import MODERN
-from hcarec.training import Callback, recipe, train
+from hcarec.training import Callback, recipe, sizing, train
 
 if TYPE_CHECKING:
     from hcarec.data.split import Split
@@ -74,7 +74,7 @@ class Trial:
         if self.candidates:
             identity["candidates"] = [config.as_dict() for config in self.candidates]
         if self.cores is not None:
-            identity |= {"cores": self.cores, "sizing": recipe.SIZING}
+            identity |= {"cores": self.cores, "sizing": recipe.ON_A_CPU}
         return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
     def __str__(self) -> str:
@@ -109,7 +109,7 @@ class Trial:
         from hcarec.training.resources import plan
 
         if self.cores is not None:
-            return recipe.BUDGET
+            return sizing.BUDGET
         train_part, evaluated = _training_part(self.data.path)
         model = make(**self.config.as_dict())
         times = 1 + len(self.candidates)
@@ -171,8 +171,8 @@ class Trial:
         """Return what the preset decides for a CPU, whatever this machine is."""
         model = make(self.config.as_dict()["model"], preset=MODERN, **self.changes)
         model.set_catalog(data, np.asarray(parts.train.items))
-        run = recipe.Run(data, parts.train, int(parts.evaluated.sum()), judged=True)
-        recipe.decide(model, run, recipe.Machine("cpu", cores, None))
+        run = sizing.Run(data, parts.train, int(parts.evaluated.sum()), judged=True)
+        recipe.decide(model, run, sizing.Machine("cpu", cores, None))
         return model.config
 
     def _train(self, data: Sequences, config: Config, work: Path, callback: Callback) -> Model:

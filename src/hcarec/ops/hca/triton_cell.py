@@ -24,8 +24,8 @@ from hcarec.ops.hca.triton_cell_weights import weights_kernel
 
 LARGEST = 512
 """The largest d that the kernels take."""
-SHARE = 1024
-"""Rows that a program sums up at most: in tensor cores longer sums lose digits."""
+SHARE, MOST_PARTS = 1024, 128
+"""Rows of a sum, and sums at most: in tensor cores longer ones lose digits."""
 
 
 class Launch(NamedTuple):
@@ -156,7 +156,7 @@ def weight_gradients(d_g: Tensor, gates: Tensor, h: Tensor, before: Tensor) -> T
     R = 32
     tiles = triton.cdiv(d, tile)
     parts = max(1, min(triton.cdiv(P, 4 * R), 2 * _multiprocessors(h) // tiles**2))
-    parts = max(parts, triton.cdiv(P, SHARE))
+    parts = max(parts, min(triton.cdiv(P, SHARE), MOST_PARTS))
     rows_each = triton.cdiv(triton.cdiv(P, parts), R) * R
     parts = triton.cdiv(P, rows_each)
     out = torch.empty(parts, 3, d, d, dtype=torch.float32, device=h.device)
