@@ -3,7 +3,7 @@
 python benchmarks/recipe_trials.py --data FOLDER --output trials.jsonl
 
 FOLDER holds prepared logs (movielens-1m, amazon_beauty, foursquare_sg; nowplaying, retailrocket,
-tmall, online_retail and tafeng are explored too). Every trial changes the preset by a few settings.
+tmall and online_retail are explored too). Every trial changes the preset by a few settings.
 All trials of a model on a log are trained for a few epochs; the best third of them goes on to the
 end. A line of the output is a trial: its settings, the epoch chosen, and NDCG@10 on validation,
 alone and with the counting term. Figures of the test part are not written.
@@ -114,7 +114,7 @@ def train_trial(trial: Trial, data: Path, work: Path, epochs: int, resume: bool,
         "settings": model.config.as_dict(), "seed": 0, "epoch": about["selection"]["epoch"],
         "epochs": took["epochs"], "finished": about["finished"],
         "validation": {trial.rule: {"ndcg@10": best["value"]}},
-        "fused": {trial.rule: {"scale": counting["scale"], "floor": counting["floor"], "ndcg@10": counting["fused"]}},
+        "fused": {trial.rule: {"scale": counting["scale"], "floor": counting["floor"], "alone": counting["alone"], "ndcg@10": counting["fused"]}},
         "round": 4, "seconds": round(time.perf_counter() - began, 1),
         "seconds_per_epoch": round(took["training_seconds"] / took["epochs"], 3),
         "evaluation_seconds": took["evaluation_seconds"], "fusing_seconds": took["fusing_seconds"],

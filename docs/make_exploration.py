@@ -18,9 +18,10 @@ HEAD = """# Exploration before the recipe
 
 One seed each, leave-one-out, full ranking, epoch chosen on validation, which is what every figure here is made on; nothing in this table is a result.
 `exploration.jsonl.xz` beside this page has all settings of each run. F hides the items of the history, U does not.
-*Fused* adds the [counting term](../network.md#options-beyond-the-paper), its scale s and floor e chosen on the same validation users.
+*Fused* adds the [counting term](../network.md#options-beyond-the-paper), its scale s and floor e chosen on at most 10,000 validation users,
+which it is measured on as well: on amazon_beauty, tmall, retailrocket and nowplaying the two figures of a run are of different users.
 A run is named by what it tries; the second round has the better parts of the first. The third and the fourth change the preset as it then was (*preset*),
-by `benchmarks/recipe_trials.py`. In the fourth, HCA-GRU, GRU and SASRec have the same trials, six on each of three logs
+by `benchmarks/recipe_trials.py` and, a few, by hand. In the fourth, HCA-GRU, GRU and SASRec have the same trials, six on each of three logs
 (on movielens-1m one more, *3 blocks, rate 2e-3*): trained for a few epochs, then the best third to the end,
 and where one model's *3 blocks* went on, so did those of the others. Runs that were ended by the clock show what they had reached.
 """

@@ -106,7 +106,7 @@ def _spread(values: Sequence[float]) -> str:
 
 # -- the contest -------------------------------------------------------------------------------------------------------
 
-NO_RECORDS = "There are no records of the contest in docs/results yet: `hcarec experiment contest -o docs/results` makes them."
+NO_RECORDS = "The contest has not been run on this version yet."
 
 
 def contest(folder: Path = HERE / "results") -> str:
