@@ -134,6 +134,20 @@ def test_sasrec_is_as_deep_as_the_others() -> None:
     assert settings_for("sasrec", Log(0.0, 165.0, 290.0, 999_611))["blocks"] == 3
 
 
+@pytest.mark.parametrize(
+    ("log", "batch_size"),
+    [
+        (Log(0.0, 149.0, 11.0, 100_004), 16),  # 671 sequences
+        (Log(0.0, 165.0, 290.0, 999_611), 128),
+        (Log(0.0, 9.0, 3.0, 7_680), 256),  # 30 steps of prefixes
+        (Log(0.0, 9.0, 3.0, 7_679), 128),
+        (Log(0.3, 50.0, 3.0, 100), 8),
+    ],
+)
+def test_batches_of_a_small_log_are_smaller(log: Log, batch_size: int) -> None:
+    assert settings_for("gru", log)["batch_size"] == batch_size
+
+
 def test_the_statistics_are_those_of_inspect(data: Sequences) -> None:
     figures = statistics(data)
     log = Log.of(figures.as_dict())
@@ -161,12 +175,12 @@ def test_a_cpu_takes_sequences_where_a_gpu_takes_positions() -> None:
     returning = synthetic(users=60, items=10, mean_length=40)
     on_gpu, _ = decided("hca-gru", returning, Machine("cuda", 2, None))
     on_cpu, says = decided("hca-gru", returning, TWO_CORES)
-    ours = {"batches": "sequences", "batch_size": 64, "learning_rate": 1e-3, "patience": 10}
+    ours = {"batches": "sequences", "learning_rate": 1e-3, "patience": 10}
     assert on_gpu.config.as_dict()["batches"] == "positions"
     assert on_cpu.config.as_dict().items() >= ours.items()
     assert says.elsewhere is not None and "positions of 100" in says.elsewhere
     positions = decided("hca-gru", returning, TWO_CORES, batches="positions")[0].config
-    theirs = {"batch_size": 256, "learning_rate": 2e-3, "patience": 5, "positions": 8}
+    theirs = {"learning_rate": 2e-3, "patience": 5, "positions": 8}
     assert positions.as_dict().items() >= theirs.items()
 
 
@@ -210,7 +224,7 @@ def test_random_positions_stand_in_for_prefixes_before_d_shrinks(
     positions = decided("hca-gru", data, TWO_CORES)[0].config
     assert prefixes.as_dict()["batches"] == "prefixes"
     chosen = positions.as_dict()
-    assert (chosen["batches"], chosen["d"], chosen["batch_size"]) == ("positions", 128, 128)
+    assert (chosen["batches"], chosen["d"], chosen["positions"]) == ("positions", 128, 4)
 
 
 def test_a_catalog_that_is_too_large_for_a_cpu_is_sampled(

@@ -70,6 +70,8 @@ POSITIONS_SHORT: dict[str, Any] = {"positions": 4, "batch_size": 128, "learning_
 """Positions of short histories: nearly as good as prefixes, and cheaper."""
 SHORT_LARGE: dict[str, Any] = {"batch_size": 1024, "learning_rate": 2e-3}
 """Prefixes and positions of a large log of short histories."""
+STEPS, SMALLEST_BATCH = 30, 8
+"""Steps of an epoch for which batches of a small log are halved, down to so few samples."""
 
 FIXED_EPOCHS = {"sequences": 50, "prefixes": 20, "positions": 20}
 """Epochs of a run without validation data, by what batches are made of."""
@@ -85,6 +87,7 @@ SAMPLED: dict[str, Any] = {"loss": "sampled-softmax", "negatives": 1024, "evalua
 ON_A_CPU = {
     "sizes": sizing.ALL, "blocks": MOST_BLOCKS, "least": LEAST_D, "sampled": SAMPLED,
     "sequences": SEQUENCES | SEQUENCES_REPEATS, "positions": POSITIONS_SHORT, "large": SHORT_LARGE,
+    "steps": [STEPS, SMALLEST_BATCH],
 }  # fmt: skip
 """What decides on a CPU beside the settings of a GPU, for what is to notice a change of it."""
 
@@ -165,14 +168,21 @@ def _batches(log: Log, batches: str) -> dict[str, Any]:
     length = LENGTH_SHORT if log.is_short else LENGTH
     if log.is_long and not log.has_repeats:
         length = LENGTH_LONG
-    settings = {"batches": batches, "length": length}
+    settings: dict[str, Any] = {"batches": batches, "length": length}
     if batches == "sequences":
-        return settings | SEQUENCES | (SEQUENCES_REPEATS if log.has_repeats else {})
-    settings |= PREFIXES if batches == "prefixes" else POSITIONS
-    if not log.is_short:
-        return settings
-    settings |= POSITIONS_SHORT if batches == "positions" else {}
-    return settings | (SHORT_LARGE if log.events >= LARGE else {})
+        settings |= SEQUENCES | (SEQUENCES_REPEATS if log.has_repeats else {})
+        samples = log.events / max(1.0, min(log.mean_length, length))
+    elif batches == "prefixes":
+        settings, samples = settings | PREFIXES, log.events
+    else:
+        settings |= POSITIONS | (POSITIONS_SHORT if log.is_short else {})
+        samples = log.events / settings["positions"]
+    if batches != "sequences" and log.is_short and log.events >= LARGE:
+        settings |= SHORT_LARGE
+    size = settings["batch_size"]
+    while size > SMALLEST_BATCH and samples / size < STEPS:
+        size //= 2
+    return settings | {"batch_size": size}
 
 
 def decide(model: Model, run: Run, machine: Machine) -> Decision:
