@@ -115,9 +115,9 @@ def contest(folder: Path = HERE / "results") -> str:
     from hcarec.experiments.trials.contest import names
 
     report = contested(folder)
-    if not report.deciding:
-        return NO_RECORDS
     means = contest_means(report)
+    if not means:
+        return NO_RECORDS
     methods = [name for name in names() if any(name in of_log for of_log in means.values())]
     rows = []
     for log in sorted(means, key=lambda log: (report.rule[log], -report.logs[log]["items"])):
@@ -125,7 +125,8 @@ def contest(folder: Path = HERE / "results") -> str:
         figures = [_figure(means[log].get(method), best, tables.fraction) for method in methods]
         rows.append((f"`{log}`", f"{report.logs[log]['users']:,}", f"{report.logs[log]['items']:,}", report.rule[log], *figures))
     said = f"NDCG@10, mean over seeds, {report.seeds()}; the best in bold. F: items of the history are hidden; U: they may be listed."
-    return f"{table(('log', 'users', 'items', 'rule', *methods), rows)}\n\n{said} {_tested(report)}".strip()
+    left_out = " Logs on which only counting was run are left out." if len(means) < len(report.logs) else ""
+    return f"{table(('log', 'users', 'items', 'rule', *methods), rows)}\n\n{said}{left_out} {_tested(report)}".strip()
 
 
 def choosing(folder: Path = HERE / "results") -> str:
@@ -134,7 +135,7 @@ def choosing(folder: Path = HERE / "results") -> str:
     from hcarec.experiments.trials.contest import DEFAULT, METHODS
 
     report = contested(folder)
-    if not report.deciding:
+    if not contest_means(report):
         return NO_RECORDS
     means, models = contest_means(report), {method.name: method.model for method in METHODS}
     counting = ("POP", "Markov", "ItemKNN")
@@ -169,11 +170,14 @@ def contested(folder: Path) -> Any:
 
 
 def contest_means(report: Any) -> dict[str, dict[str, float]]:
-    """Return NDCG@10 under the deciding rule, the mean over seeds, by log and method."""
+    """Return NDCG@10 under the deciding rule, the mean over seeds, by log and method, of logs on which a network was run."""
+    from hcarec.experiments.trials.contest import METHODS
+
     means: dict[str, dict[str, float]] = {}
     for (log, method), values in report.main("ndcg@10").items():
         means.setdefault(log, {})[method] = mean(values)
-    return means
+    networks = {method.name for method in METHODS if method.modern}
+    return {log: found for log, found in means.items() if networks & found.keys()}
 
 
 def _tested(report: Any) -> str:

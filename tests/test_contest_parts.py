@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -98,3 +99,14 @@ def test_without_a_test_the_difference_stands_alone(folder: Path) -> None:
 def test_without_records_a_part_says_so(part: str, tmp_path: Path) -> None:
     parts = maker("make_parts")
     assert getattr(parts, part)(tmp_path) == parts.NO_RECORDS and list(tmp_path.iterdir()) == []
+
+
+def test_a_log_on_which_only_counting_was_run_is_left_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(LOGS, "counted", (0.5, 9.0))
+    results = trial_results(folder)
+    statistics = json.loads((results.folder / FILE).read_text())
+    write_json(results.folder / FILE, statistics | {"counted": statistics["again"] | {"repeats": 0.5}})
+    results.write("counted", record("counted", "Markov", 0, 0.2))
+    assert set(rows(maker("make_parts").contest(folder))) == {"`again`", "`never`"}
+    assert "Logs on which only counting was run are left out." in maker("make_parts").contest(folder)
+    assert "counted" not in maker("make_parts").choosing(folder)
