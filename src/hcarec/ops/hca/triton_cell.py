@@ -24,8 +24,8 @@ from hcarec.ops.hca.triton_cell_weights import weights_kernel
 
 LARGEST = 512
 """The largest d that the kernels take."""
-SHARE, MOST_PARTS = 1024, 128
-"""Rows of a sum, and sums at most: in tensor cores longer ones lose digits."""
+SHARE, FEWEST_PARTS, MOST_PARTS = 1024, 16, 128
+"""Rows of a sum, and how many sums a large d has: in tensor cores longer ones lose digits."""
 
 
 class Launch(NamedTuple):
@@ -155,7 +155,8 @@ def weight_gradients(d_g: Tensor, gates: Tensor, h: Tensor, before: Tensor) -> T
     tile, warps = (64, 4) if d > 32 else (32 if d > 16 else 16, 2)
     R = 32
     tiles = triton.cdiv(d, tile)
-    parts = max(1, min(triton.cdiv(P, 4 * R), 2 * _multiprocessors(h) // tiles**2))
+    at_once = max(2 * _multiprocessors(h) // tiles**2, FEWEST_PARTS)
+    parts = max(1, min(triton.cdiv(P, 4 * R), at_once))
     parts = max(parts, min(triton.cdiv(P, SHARE), MOST_PARTS))
     rows_each = triton.cdiv(triton.cdiv(P, parts), R) * R
     parts = triton.cdiv(P, rows_each)
