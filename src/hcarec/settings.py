@@ -192,6 +192,11 @@ class TrainerSettings(Settings):
         """Say whether an epoch depends on how many there will be, so that their number cannot grow later."""
         return False
 
+    @property
+    def epochs_after_choice(self) -> int:
+        """Return the epochs that follow once one is chosen on validation events, which are learned then."""
+        return 0
+
 
 @dataclass(frozen=True, kw_only=True)
 class UserSGDSettings(TrainerSettings):
@@ -242,12 +247,18 @@ class MinibatchSettings(TrainerSettings):
     """Greatest norm of a step's gradient; 0 leaves it as it is."""
     ema: float = number(0.999, 0.0, 1.0)
     """Weight of the past in the averaged parameters, which are those that are evaluated and kept; 0 keeps the last ones."""
+    fine_tuning: int = whole(0, 0, 10**9)
+    """Epochs over training and validation events together once the epoch is chosen, at a rate that falls to zero; 0 leaves the validation events out."""
     precision: str = choice("float32", ("auto", "float32", "tf32", "bfloat16"))
     """Arithmetic of matrix products; tf32 and bfloat16 are for GPUs, auto is bfloat16 there and float32 on a CPU."""
 
     @property
     def depends_on_epochs(self) -> bool:
         return self.schedule != "constant"
+
+    @property
+    def epochs_after_choice(self) -> int:
+        return self.fine_tuning
 
 
 TRAINERS: dict[str, type[TrainerSettings]] = {one.name: one for one in (UserSGDSettings, MinibatchSettings)}
@@ -298,4 +309,5 @@ class MinibatchOptions(TrainerOptions, total=False):
     schedule: str
     clip: float
     ema: float
+    fine_tuning: int
     precision: str

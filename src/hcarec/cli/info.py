@@ -147,10 +147,17 @@ def words(found: dict[str, Any]) -> list[tuple[str, str]]:
         lines.append(("selection", _selection(chosen)))
     if learns and (training := _section(found, "training")):
         early = "" if found.get("finished", True) else "; stopped early"
-        parts = {"training": "training_seconds", "fusing": "fusing_seconds", "evaluation": "evaluation_seconds", "yardsticks": "yardstick_seconds"}
+        parts = {
+            "training": "training_seconds",
+            "fusing": "fusing_seconds",
+            "fine-tuning": "fine_tuning_seconds",
+            "evaluation": "evaluation_seconds",
+            "yardsticks": "yardstick_seconds",
+        }
         listed = ", ".join(f"{training[key]} s {what}" for what, key in parts.items() if training.get(key))
         lines.append(("training", f"{training.get('epochs')} epochs in {training.get('seconds')} s{': ' if listed else ''}{listed}{early}"))
         lines += _counting(training.get("counting"))
+        lines += _fine_tuning(training.get("fine_tuning"), _section(found, "metrics"))
     return [*lines, *_figures(found), *_size(found)]
 
 
@@ -161,6 +168,15 @@ def _counting(chosen: Any) -> list[tuple[str, str]]:
     with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):  # anybody may have written it
         name, _, text = words(chosen).partition(": ")
         return [(name, text)]
+    return []
+
+
+def _fine_tuning(tuned: Any, metrics: dict[str, Any]) -> list[tuple[str, str]]:
+    """Say what the validation events added, of a network that has learned them in the end."""
+    from hcarec.training.fine_tuning import words
+
+    with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):  # anybody may have written it
+        return [("fine-tuning", words(tuned, metrics))]
     return []
 
 

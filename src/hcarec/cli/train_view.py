@@ -36,7 +36,7 @@ class LiveTable(Callback):
         self._best: dict[str, Any] | None = None
         self._plan: Plan | None = None
         self._title = ""
-        self._began, self._first_epoch, self._drawn, self._state = time.monotonic(), 0, 0.0, ""
+        self._began, self._first_epoch, self._drawn, self._state, self._doing = time.monotonic(), 0, 0.0, "", ""
 
     def __enter__(self) -> Self:
         return self
@@ -66,13 +66,16 @@ class LiveTable(Callback):
 
     @contextlib.contextmanager
     def busy(self, what: str) -> Iterator[None]:
-        self._state = what
+        self._state = self._doing = what
         self._draw(force=not what.startswith("epoch"))
         yield
-        self._state = ""
+        self._state = self._doing = ""
 
     def chunk(self, now: Progress, events_per_second: float) -> None:
-        self._state = f"epoch {now.epoch}: {now.position / now.size:4.0%}, {events_per_second:,.0f} events/s, loss {now.loss / max(now.targets, 1):.4f} a step"
+        doing = f"{self._doing}, " if self._doing else ""
+        self._state = (
+            f"{doing}epoch {now.epoch}: {now.position / now.size:4.0%}, {events_per_second:,.0f} events/s, loss {now.loss / max(now.targets, 1):.4f} a step"
+        )
         self._draw()
 
     def epoch(self, record: dict[str, Any], best: bool) -> None:
@@ -171,6 +174,7 @@ def _times(model: Model) -> str:
     parts = {
         "training": learned if model.config.trains else 0.0,
         "fusing": done.get("fusing_seconds", 0.0),
+        "fine-tuning": done.get("fine_tuning_seconds", 0.0),
         "evaluation": done["evaluation_seconds"],
         "yardsticks": done["yardstick_seconds"],
     }

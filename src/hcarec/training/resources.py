@@ -76,8 +76,10 @@ def plan(
     screened = _ranking(model, train, n_items, n_evaluated)
     if n_evaluated >= WORTH_SCREENING:
         screened *= RANKING / SCREENING
-    seconds = epochs * cost.seconds + evaluations * screened
-    seconds += _ranking(model, train, n_items, n_evaluated)  # of the test part
+    tuning = model.config.training.epochs_after_choice
+    seconds = (epochs + tuning) * cost.seconds + evaluations * screened
+    ranked = 2 if tuning else 1  # the test part, before fine-tuning too
+    seconds += ranked * _ranking(model, train, n_items, n_evaluated)
     fused = _fused(model, train, n_items, n_evaluated)
     memory, seconds = memory + cost.memory + fused.memory, seconds + fused.seconds
     return Plan(users, n_items, events, epochs, parameters, memory, cost.seconds, seconds)

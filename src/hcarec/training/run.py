@@ -18,8 +18,9 @@ from hcarec.settings import PAPER, RunSettings, check_known
 from hcarec.training import checkpoint
 from hcarec.training.callbacks import Callback
 from hcarec.training.fusing import taken_from
-from hcarec.training.loop import Loop, Rules
+from hcarec.training.loop import Loop
 from hcarec.training.recipe import take_begun, take_evaluated
+from hcarec.training.task import Rules, Task
 from hcarec.training.trainers import trainer_of
 
 SELECTIONS = ("validation", "best-epoch-on-test")
@@ -93,9 +94,9 @@ def train(
     counts = isinstance(made, NetworkModel) and made.settings.counting
     counting = taken_from(Path(epochs_from)) if counts and epochs_from is not None else None
     rules = Rules(selection, hide_seen, _cutoffs(ks), counting)
-    loop = Loop(made, data, out, rules, run, callback, checkpoint_seconds, keep_model)
-    loop.divide(split, ratio, at)
-    return loop.go(resume, overwrite, compare)
+    task = Task(made, data, out, rules, run, callback, keep_model)
+    task.divide(split, ratio, at)
+    return Loop(task, checkpoint_seconds).go(resume, overwrite, compare)
 
 
 def _earlier_preset(

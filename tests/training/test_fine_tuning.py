@@ -1,0 +1,153 @@
+"""Once the epoch is chosen, the network learns the validation events as well."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hcarec import Sequences, evaluate, load, prepare, synthetic
+from hcarec.data.split import split
+from hcarec.training import Callback, fine_tuning, train
+from hcarec.training.trainer import Diverged
+
+Command = Callable[..., tuple[int, str, str]]
+QUICK: dict[str, Any] = {
+    "model": "gru",
+    "preset": "paper",
+    "trainer": "minibatch",
+    "d": 8,
+    "batch_size": 32,
+    "learning_rate": 0.02,
+    "initial": "scaled",
+    "epochs": 3,
+    "compare": False,
+    "threads": 1,
+    "split": "leave-one-out",
+}
+TUNED = QUICK | {"fine_tuning": 2}
+
+
+class Listener(Callback):
+    """Collects what it is told."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+@pytest.fixture(scope="module")
+def data() -> Sequences:
+    return synthetic(users=150, items=70, mean_length=12, interest=0.9, taste=0.05, seed=4)
+
+
+def short_histories() -> Sequences:
+    """Users of three events, of whom all but a few leave one event to train on: i, i + 1, i + 2."""
+    rows = [
+        (f"u{user:04d}", f"i{(user + step) % 30:02d}", step)
+        for user in range(600)
+        for step in range(4 if user % 60 == 0 else 3)
+    ]
+    columns = zip(("user_id", "item_id", "timestamp"), zip(*rows, strict=True), strict=True)
+    return prepare({name: list(values) for name, values in columns})
+
+
+def test_what_validation_events_alone_tell_is_learned() -> None:
+    log = short_histories()
+    heard = Listener()
+    model = train(log, callback=heard, **TUNED | {"fine_tuning": 20})
+    tuned = model.about["training"]["fine_tuning"]
+    assert tuned["epochs"] == 20 and tuned["metric"] == "ndcg@10"
+    before, after = tuned["without"]["ndcg@10"], model.about["metrics"]["ndcg@10"]
+    assert before < 0.6 and after > 0.9
+    assert heard.notes == [
+        f"learned the validation events too, in 20 epochs: NDCG@10 {after:.2%} on the test part,"
+        f" {before:.2%} without them"
+    ]
+    seconds = model.about["training"]
+    assert 0 < seconds["fine_tuning_seconds"] < seconds["seconds"]
+
+
+def test_the_chosen_epoch_is_as_without_it(data: Sequences, tmp_path: Path) -> None:
+    model, plain = train(data, tmp_path / "m", **TUNED), train(data, **QUICK)
+    assert model.about["selection"] == plain.about["selection"]
+    without = model.about["training"]["fine_tuning"]["without"]
+    apart = {"popularity@5", "popularity@10", "popularity@15", "popularity@20", "auc_exact"}
+    assert {k: v for k, v in without.items() if k not in apart} == {
+        k: v for k, v in plain.about["metrics"].items() if k not in apart
+    }
+    assert any(model.theta[x].tobytes() != plain.theta[x].tobytes() for x in plain.theta)
+    stored = load(tmp_path / "m")
+    assert evaluate(stored, data).metrics == model.about["metrics"]
+    history = split(data, "leave-one-out", validation=True).history
+    assert model.item_events.tolist() == np.bincount(history.items, minlength=70).tolist()
+    assert stored.item_events.tolist() == model.item_events.tolist()
+    assert model.config.as_dict() | {"fine_tuning": 0} == plain.config.as_dict()
+
+
+@pytest.mark.parametrize(
+    "rules", [{"split": "none"}, {"selection": "best-epoch-on-test"}], ids=["none", "test"]
+)
+def test_without_validation_events_there_is_nothing_to_learn(
+    rules: dict[str, Any], data: Sequences
+) -> None:
+    model, plain = train(data, **TUNED | rules), train(data, **QUICK | rules)
+    assert "fine_tuning" not in model.about["training"]
+    assert all(model.theta[x].tobytes() == plain.theta[x].tobytes() for x in plain.theta)
+
+
+@pytest.mark.parametrize("counting", [False, True])
+def test_interrupted_it_goes_on_bit_for_bit(
+    counting: bool, data: Sequences, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = TUNED | {"counting": counting}
+    train(data, tmp_path / "whole", **settings)
+    with monkeypatch.context() as patched:
+
+        def stop(*_: Any) -> None:
+            raise KeyboardInterrupt
+
+        patched.setattr(fine_tuning, "fit", stop)
+        with pytest.raises(KeyboardInterrupt):
+            train(data, tmp_path / "cut", **settings)
+    assert not (tmp_path / "cut" / "model.json").exists()
+    train(data, tmp_path / "cut", resume=True, **settings)
+    files = [tmp_path / name / "model.safetensors" for name in ("whole", "cut")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_where_it_diverges_the_chosen_epoch_is_kept(
+    data: Sequences, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def diverge(*_: Any) -> None:
+        raise Diverged(1, "batch 3 of 9", "")
+
+    monkeypatch.setattr(fine_tuning, "fit", diverge)
+    heard = Listener()
+    model, plain = train(data, callback=heard, **TUNED), train(data, **QUICK)
+    assert model.about["metrics"] == plain.about["metrics"]
+    assert "fine_tuning" not in model.about["training"]
+    assert heard.notes == [
+        "learning the validation events diverged: the model is that of the chosen epoch"
+    ]
+
+
+def test_the_command_says_what_it_did(data: Sequences, tmp_path: Path, command: Command) -> None:
+    data.save(tmp_path / "data")
+    options = [
+        f"--set={name}={json.dumps(value).strip(chr(34))}"
+        for name, value in TUNED.items()
+        if name in ("d", "batch_size", "learning_rate", "initial", "fine_tuning")
+    ]
+    options += ["--model", "gru", "--preset", "paper", "--trainer", "minibatch", "--epochs", "2"]
+    code, out, said = command("train", tmp_path / "data", "-o", tmp_path / "m", *options)
+    assert code == 0 and "learned the validation events too, in 2 epochs: NDCG@20 " in said
+    assert "fine-tuning" in out
+    code, out, _ = command("info", tmp_path / "m")
+    assert code == 0 and "learned the validation events too, in 2 epochs" in " ".join(out.split())
