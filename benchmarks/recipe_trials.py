@@ -49,12 +49,20 @@ REPEATS: Changes = {
     "rate 1e-3": {"learning_rate": 1e-3},
     "sequences": {"batches": "sequences", "batch_size": 64, "learning_rate": 1e-3},
 }
+DECAY: dict[str, Any] = {"input_dropout": 0.5, "output_dropout": 0.5, "weight_decay": 0.1}
+BLOCK: dict[str, Any] = {"blocks": 1, "hidden_dropout": 0.2}
+COSINE: dict[str, Any] = {"scores": "cosine", "item_norm": True}
 EXPLORED: dict[str, tuple[int, Changes]] = {
-    "nowplaying": (20, {"d 128": {"d": 128}}),
-    "retailrocket": (20, {"d 128": {"d": 128}}),
-    "tmall": (20, {"preset": {}, "d 128": {"d": 128}}),
-    "online_retail": (60, {"preset": {}}),
-}
+    "nowplaying": (16, {
+        "preset": {}, "dropout .5, decay .1": DECAY, "1 block": BLOCK,
+        "2 blocks, cosine": DECAY | COSINE | {"blocks": 2, "hidden_dropout": 0.3, "output_norm": False},
+    }),
+    "retailrocket": (16, {
+        "preset": {}, "dropout .5, decay .1": DECAY, "decay .1": {"weight_decay": 0.1}, "1 block": BLOCK,
+        "cosine scores": COSINE, "batches of 256": {"batch_size": 256, "learning_rate": 1e-3},
+    }),
+    "tmall": (16, {"preset": {}, "dropout .5, decay .1": DECAY, "decay .1": {"weight_decay": 0.1}, "1 block": BLOCK}),
+}  # fmt: skip
 """Beyond the trials: the most epochs, and what is tried of hca-gru."""
 
 
@@ -103,7 +111,7 @@ def train_trial(trial: Trial, data: Path, work: Path, epochs: int, resume: bool,
     model = train(
         log, folder, model=trial.model, split="leave-one-out", selection="validation", hide_seen=trial.rule == "F",
         seed=0, threads=1, device=device, ks=(10,), compare=False, keep_model=False, resume=resume, callback=Deadline(),
-        **settings | {"epochs": epochs},
+        **settings | {"epochs": epochs, "fine_tuning": 0},
     )  # fmt: skip
     about, took = model.about, model.about["training"]
     if "counting" not in took:  # ended before its first epoch
@@ -115,7 +123,7 @@ def train_trial(trial: Trial, data: Path, work: Path, epochs: int, resume: bool,
         "epochs": took["epochs"], "finished": about["finished"],
         "validation": {trial.rule: {"ndcg@10": best["value"]}},
         "fused": {trial.rule: {"scale": counting["scale"], "floor": counting["floor"], "alone": counting["alone"], "ndcg@10": counting["fused"]}},
-        "round": 4, "seconds": round(time.perf_counter() - began, 1),
+        "round": 5, "seconds": round(time.perf_counter() - began, 1),
         "seconds_per_epoch": round(took["training_seconds"] / took["epochs"], 3),
         "evaluation_seconds": took["evaluation_seconds"], "fusing_seconds": took["fusing_seconds"],
     }  # fmt: skip

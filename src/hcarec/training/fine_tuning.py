@@ -8,12 +8,16 @@ what there is to know. So the chosen parameters are trained for a little longer 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from hcarec.settings import MinibatchSettings
+from hcarec.data.split import Part
+from hcarec.models import Model
+from hcarec.sequences import Sequences
+from hcarec.settings import MinibatchSettings, RunSettings
 from hcarec.training.task import Task
 from hcarec.training.trainer import Diverged, Progress
 from hcarec.training.trainers import fit
@@ -31,28 +35,21 @@ def applies(task: Task) -> bool:
 
 
 def fine_tune(task: Task) -> bool:
-    """Train the model on all that comes before the test, the learning rate falling to zero.
+    """Let the model of a run learn all that comes before the test.
 
-    Return whether that went well; where the loss diverges, the parameters stay as they were.
+    Return whether that went well; where the loss diverges, the model stays as it was.
     """
     model, history, began = task.model, task.parts.history, time.perf_counter()
-    config, before = model.config, model.theta
-    items = np.asarray(history.items)
-    assert isinstance(config.training, MinibatchSettings)
+    before = model.theta
 
     def tell(now: Progress) -> None:
         done = now.epoch - 1 + now.position / now.size
         seconds = max(time.perf_counter() - began, 1e-9)
-        task.callback.chunk(now, len(items) * done / seconds)
+        task.callback.chunk(now, len(history.items) * done / seconds)
 
-    shortly = replace(
-        config.training, epochs=config.training.fine_tuning, schedule="linear", warmup=WARMUP
-    )
-    model.config = replace(config, training=shortly)
-    model.set_catalog(task.data, items)
     try:
         with task.callback.busy("learning the validation events"):
-            fit(model, history, task.run, tell)
+            go_on(model, task.data, history, task.run, tell)
     except Diverged:
         task.callback.note(
             "learning the validation events diverged: the model is that of the chosen epoch"
@@ -60,9 +57,27 @@ def fine_tune(task: Task) -> bool:
         model.theta = before
         model.set_catalog(task.data, np.asarray(task.train_part.items))
         return False
+    return True
+
+
+def go_on(
+    model: Model,
+    data: Sequences,
+    part: Part,
+    run: RunSettings,
+    tell: Callable[[Progress], None] | None = None,
+) -> None:
+    """Train a trained model for its epochs of fine-tuning, the learning rate falling to zero."""
+    config = model.config
+    assert isinstance(config.training, MinibatchSettings)
+    epochs = config.training.fine_tuning
+    shortly = replace(config.training, epochs=epochs, schedule="linear", warmup=WARMUP)
+    model.config = replace(config, training=shortly)
+    model.set_catalog(data, np.asarray(part.items))
+    try:
+        fit(model, part, run, tell)
     finally:
         model.config = config
-    return True
 
 
 def words(tuned: dict[str, Any], metrics: dict[str, Any]) -> str:

@@ -34,7 +34,7 @@ LARGE = 300_000
 ALWAYS: dict[str, Any] = {
     "d": 256, "epochs": 100, "initial": "scaled", "padding": "masked", "fusion": "residual",
     "counting": True, "loss": "auto", "precision": "auto", "warmup": 200, "clip": 5.0,
-    "ema": 0.999, "weight_decay": 0.01, "fine_tuning": 0,
+    "ema": 0.999, "weight_decay": 0.01, "fine_tuning": 2,
 }  # fmt: skip
 ONCE: dict[str, Any] = {
     "blocks": 2, "scores": "cosine", "item_norm": True, "output_norm": False, "copy_window": 0,
@@ -54,8 +54,6 @@ REPEATS: dict[str, Any] = {
 """Logs with repeats."""
 REPEATS_SHORT: dict[str, Any] = {"copy_window": 20}
 """Of these, logs of short histories."""
-SHORT_HISTORIES: dict[str, Any] = {"fine_tuning": 2}
-"""Logs of short histories, where the validation events are a large part of what is known."""
 SASREC: dict[str, Any] = {"heads": 4, "output_norm": True}
 SASREC_BLOCKS, SASREC_HIDDEN_DROPOUT = 2, 0.2
 """The fewest blocks of SASRec, and the least that it drops inside of them."""
@@ -147,8 +145,6 @@ def settings_for(model: str, log: Log, batches: str | None = None) -> dict[str, 
         settings |= REPEATS_SHORT
     if not log.has_repeats and log.is_long:
         settings |= ONCE_LONG
-    if log.is_short:
-        settings |= SHORT_HISTORIES
     if log.events_per_item < RARE:
         settings |= RARE_ITEMS if log.has_repeats else RARE_ITEMS | ONCE_RARE
     settings |= _batches(log, batches or _usual_batches(log))

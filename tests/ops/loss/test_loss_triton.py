@@ -23,7 +23,7 @@ if not REAL:
 triton = pytest.importorskip("hcarec.ops.loss.triton", exc_type=ImportError)
 
 # A float32 logit of 60 is off by 4e-6 before anything is done with it.
-TOLERANCES = {"tf32x3": 1e-5, "tf32": 2e-3, "bf16": 1e-2}
+TOLERANCES = {"float32": 1e-5, "tf32": 2e-3, "bf16": 1e-2}
 SIZES = [(1, 1, 1), (1, 2, 1), (2, 95, 7), (5, 96, 8), (47, 193, 33), (131, 70, 20), (7, 300, 130)]
 if REAL:
     SIZES += [(64, 333, 300), (300, 5001, 65), (513, 3416, 128), (257, 12101, 20), (1025, 999, 64)]
@@ -97,7 +97,7 @@ def test_kernels_agree_with_the_reference(size: tuple[int, int, int], corrected:
     H, Z, *rest = make(*size, corrected)
     H *= np.float32(min(1, (130 / size[2]) ** 0.5))  # logits as of d = 130: float32 can hold them
     task = H, Z, *rest
-    check(solve(task), expect(*task), TOLERANCES["tf32x3"], floor=1e-6)
+    check(solve(task), expect(*task), TOLERANCES["float32"], floor=1e-6)
 
 
 @pytest.mark.parametrize("precision_", ["tf32", "bf16"])
@@ -131,7 +131,7 @@ def test_what_fills_up_a_batch_does_not_count(size: tuple[int, int, int], correc
     if dvalues:
         assert not dvalues[0][-37:].any()
         dvalues = [dvalues[0][:-37]]
-    check([loss, dH, dZ, *dvalues], truth, TOLERANCES["tf32x3"], floor=1e-6)
+    check([loss, dH, dZ, *dvalues], truth, TOLERANCES["float32"], floor=1e-6)
 
 
 @pytest.mark.parametrize("precision_", TOLERANCES)
@@ -145,7 +145,7 @@ def test_corrections_that_take_away_the_greatest_logits(precision_: str) -> None
     values[::7] = 20  # and some that raise a logit
     offsets = np.arange(len(H) + 1) * 4
     task = rounded((H, Z, targets, Corrections(greatest.ravel().astype(np.int32), offsets, values)))
-    torch.set_float32_matmul_precision("highest" if precision_ == "tf32x3" else "high")
+    torch.set_float32_matmul_precision("highest" if precision_ == "float32" else "high")
     dtype = torch.bfloat16 if precision_ == "bf16" else torch.float32
     check(solve(task, dtype), expect(*task), TOLERANCES[precision_])
 
@@ -170,7 +170,7 @@ def test_a_value_that_is_no_number_is_not_hidden(where: str, corrected: str) -> 
 @pytest.mark.parametrize("precision_", TOLERANCES)
 def test_uninitialized_memory_is_never_read_and_bits_repeat(precision_: str) -> None:
     task = make(70, 200, 33, "some")
-    torch.set_float32_matmul_precision("highest" if precision_ == "tf32x3" else "high")
+    torch.set_float32_matmul_precision("highest" if precision_ == "float32" else "high")
     dtype = torch.bfloat16 if precision_ == "bf16" else torch.float32
     before = solve(task, dtype)
     torch.use_deterministic_algorithms(True)  # fills new memory with NaN
