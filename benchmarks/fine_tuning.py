@@ -3,9 +3,9 @@
 python benchmarks/fine_tuning.py --data FOLDER --output fine_tuning.json
 
 FOLDER holds prepared logs. HCA-GRU is trained on each by the preset, under leave-one-out. The users are then cut in
-halves: the network goes on, the learning rate falling to zero, over the training events and the validation events of one
-half, and is measured on those of the other. Beside it stand the same epochs over the training events alone. Both read
-what is counted on the training events and the first half.
+halves: training goes on from the chosen epoch over the training events and the validation events of one half, and is
+measured on those of the other. Beside it stand as many epochs over the training events alone. Both read what is counted
+on the training events and the first half.
 """
 
 from __future__ import annotations
@@ -37,16 +37,20 @@ def measure(path: Path, device: str, threads: int | None, epochs: int | None, ch
     from hcarec.models.network import NetworkModel
     from hcarec.sequences import Sequences
     from hcarec.settings import MinibatchSettings, RunSettings
-    from hcarec.training import fine_tuning, train
+    from hcarec.training import checkpoint, fine_tuning, train
 
     began, data = time.perf_counter(), Sequences.open(path)
     hide = statistics(data).repeats < 0.01
     given = changes | ({} if epochs is None else {"epochs": epochs})
-    model = train(
-        data, model="hca-gru", preset="modern", split="leave-one-out", hide_seen=hide, ks=(10,), compare=False,
-        threads=threads, device=device, fine_tuning=0, **given,
-    )  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        model = train(
+            data, folder, model="hca-gru", preset="modern", split="leave-one-out", hide_seen=hide, ks=(10,),
+            compare=False, threads=threads, device=device, fine_tuning=1, **given,
+        )  # fmt: skip
+        chosen = checkpoint.read(Path(folder))
     assert isinstance(model, NetworkModel) and isinstance(model.config.training, MinibatchSettings)
+    assert chosen is not None and chosen.chosen_trainer is not None and chosen.chosen is not None
+    assert chosen.best_theta is not None
     run = RunSettings(seed=1, threads=threads, device=model.about["training"]["device"])
     parts = split(data, "leave-one-out", validation=True)
     assert parts.validation is not None
@@ -65,19 +69,19 @@ def measure(path: Path, device: str, threads: int | None, epochs: int | None, ch
             figures[name] = metrics[METRIC]
         return figures
 
-    config, chosen = model.config, model.theta
-    training = config.training
+    config, training = model.config, model.config.training
+    model.theta = chosen.best_theta
+    model.parameters_changed()
     figures: dict[str, Any] = {"chosen epoch": judge()}
     for number in EPOCHS:
         for what, part in (("training events", parts.train), ("validation events too", learned)):
-            model.theta = {name: array.copy() for name, array in chosen.items()}
             model.config = replace(config, training=replace(training, fine_tuning=number))
-            fine_tuning.go_on(model, data, part, run)
+            fine_tuning.go_on(model, data, part, run, chosen.chosen_trainer, chosen.chosen + 1)
             figures[f"{number}, {what}"] = judge()
             model.config = config
     return {
         "log": path.name, "rule": "F" if hide else "U", "metric": METRIC, "figures": figures,
-        "settings": config.as_dict(), "device": run.device, "seconds": round(time.perf_counter() - began, 1),
+        "settings": config.as_dict(), "epoch": chosen.chosen, "epochs": len(chosen.log), "device": run.device, "seconds": round(time.perf_counter() - began, 1),
     }  # fmt: skip
 
 
@@ -101,6 +105,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--epochs", type=int, help="the most epochs before fine-tuning")
+    parser.add_argument("--d", type=int, help="size of vectors, where that of the preset takes too long")
     parser.add_argument("--quick", action="store_true", help="a small synthetic log")
     options = parser.parse_args()
 
@@ -113,7 +118,7 @@ def main() -> None:
     elif options.data is None:
         parser.error("give --data FOLDER or --quick")
     else:
-        paths, changes = sorted(one for one in options.data.iterdir() if one.is_dir()), {}
+        paths, changes = sorted(one for one in options.data.iterdir() if one.is_dir()), {} if options.d is None else {"d": options.d}
     paths = [path for path in paths if not options.logs or path.name in options.logs]
     context = multiprocessing.get_context("spawn")
     records = []

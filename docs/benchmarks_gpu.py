@@ -35,7 +35,11 @@ def training(result: dict[str, Any]) -> list[str]:
 def kernels(result: dict[str, Any]) -> list[str]:
     """Return the section of the kernels: a layer, the loss and the evaluation."""
     lines = ["## Kernels on a GPU", "", f"{_card(result)}.", ""]
-    return [*lines, *_layer(result["layer"]), "", *_loss(result["loss"]), "", *_evaluation(result["evaluation"])]
+    lines += [*_layer(result["layer"]), "", *_loss(result["loss"]), "", *_evaluation(result["evaluation"])]
+    if commits := result.get("commits"):
+        each = ", ".join(f"{commit} ({part})" for part, commit in commits.items())
+        lines += ["", f"Parts were measured one after the other, at commits {each}."]
+    return lines
 
 
 def _card(result: dict[str, Any]) -> str:

@@ -113,7 +113,7 @@ def test_interrupted_it_goes_on_bit_for_bit(
         def stop(*_: Any) -> None:
             raise KeyboardInterrupt
 
-        patched.setattr(fine_tuning, "fit", stop)
+        patched.setattr(fine_tuning, "go_on", stop)
         with pytest.raises(KeyboardInterrupt):
             train(data, tmp_path / "cut", **settings)
     assert not (tmp_path / "cut" / "model.json").exists()
@@ -128,7 +128,7 @@ def test_where_it_diverges_the_chosen_epoch_is_kept(
     def diverge(*_: Any) -> None:
         raise Diverged(1, "batch 3 of 9", "")
 
-    monkeypatch.setattr(fine_tuning, "fit", diverge)
+    monkeypatch.setattr(fine_tuning, "go_on", diverge)
     heard = Listener()
     model, plain = train(data, callback=heard, **TUNED), train(data, **QUICK)
     assert model.about["metrics"] == plain.about["metrics"]

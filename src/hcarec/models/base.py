@@ -210,10 +210,10 @@ class Model(ABC):
             self.config = replace(self.config, training=training, given=self.config.given | {"epochs"})
         self.set_catalog(data, np.asarray(data.items))
         if self.config.trains:
-            run = replace(run, device=decide(self, data))
+            decide(self, data)
         self.initialize(np.asarray(data.items), np.asarray(data.offsets), run.seed, run.threads)
         if self.config.trains:
-            fit(self, Part(data.items, data.offsets), run, progress)
+            fit(self, Part(data.items, data.offsets), run.seed, progress)
             self.complete((np.asarray(data.items), np.asarray(data.offsets)), (np.asarray(data.items), np.asarray(data.offsets)))
         self.about = {"data": {"fingerprint": data.fingerprint}, "seed": run.seed}
         return self

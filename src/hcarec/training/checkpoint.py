@@ -3,6 +3,7 @@
     checkpoint/checkpoint.json        where training stands, the log so far, the names of the others
     checkpoint/state-*.safetensors    the trainer's state: parameters, optimizer, random numbers
     checkpoint/best-*.safetensors     the parameters of the best epoch so far, where one is chosen
+    checkpoint/chosen-*.safetensors   the trainer's state after that epoch, where it is fine-tuned
 
 checkpoint.json is put in place last and in one step: it always names files that are whole.
 """
@@ -46,6 +47,8 @@ class Checkpoint:
     best: dict[str, dict[str, float]] = field(default_factory=dict)
     chosen: int | None = None
     """The epoch that `best_theta` is of."""
+    chosen_trainer: TrainerState | None = None
+    """The trainer's state after the chosen epoch, where fine-tuning goes on from there."""
     waited: int = 0
     """Evaluations since the chosen epoch."""
     log: list[dict[str, Any]] = field(default_factory=list)
@@ -72,10 +75,16 @@ def write(model_folder: Path, state: Checkpoint) -> None:
     files = {"state": _write_tensors(folder, f"state-{state.epoch}", state.trainer.tensors)}
     if state.best_theta is not None:
         files["best"] = _write_tensors(folder, f"best-{state.chosen}", state.best_theta)
+    values: dict[str, Any] | None = None
+    if state.chosen_trainer is not None:
+        values = state.chosen_trainer.values
+        tensors = state.chosen_trainer.tensors
+        files["chosen"] = _write_tensors(folder, f"chosen-{state.chosen}", tensors)
     content = {
         "version": VERSION,
         **{name: getattr(state, name) for name in PLAIN},
         "trainer": state.trainer.values,
+        **({} if values is None else {"chosen_trainer": values}),
         "files": files,
     }
     atomic.write_bytes(folder / NAME, json.dumps(content).encode())
@@ -132,11 +141,15 @@ def read(model_folder: Path) -> Checkpoint | None:
         stored = convert(content)
         state = TrainerState(content["trainer"], _read_tensors(folder, stored.files.state))
         best = _read_tensors(folder, stored.files.best) if stored.files.best else None
-    except (HcarecError, OSError, ValueError) as error:
+        chosen = None
+        if stored.files.chosen is not None:
+            tensors = _read_tensors(folder, stored.files.chosen)
+            chosen = TrainerState(content["chosen_trainer"], tensors)
+    except (HcarecError, LookupError, OSError, ValueError) as error:
         raise damaged(model_folder, error) from None
     # As it was written: whole numbers stay whole, whatever the types above make of them.
     plain = {name: content[name] for name in PLAIN}
-    return Checkpoint(trainer=state, best_theta=best, **plain)
+    return Checkpoint(trainer=state, best_theta=best, chosen_trainer=chosen, **plain)
 
 
 def _write_tensors(folder: Path, name: str, tensors: Theta) -> dict[str, str]:

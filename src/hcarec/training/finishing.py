@@ -59,7 +59,7 @@ def finish(
     tuned = None
     if finished and fine_tuning.applies(task):
         with clock.part("fine_tuning_seconds"):
-            tuned = _fine_tune(task)
+            tuned = _fine_tune(task, state)
     train, history = task.train_part, parts.history
     model.complete((train.items, train.offsets), (history.items, history.offsets))
     metrics, compared = {}, None
@@ -126,7 +126,7 @@ def _fuse(task: Task) -> dict[str, Any]:
     return chosen
 
 
-def _fine_tune(task: Task) -> dict[str, Any] | None:
+def _fine_tune(task: Task, state: Checkpoint) -> dict[str, Any] | None:
     """Let the network learn the validation events; return how it did on the test part without them.
 
     None where the loss diverged, so that nothing was learned.
@@ -137,7 +137,7 @@ def _fine_tune(task: Task) -> dict[str, Any] | None:
     if task.parts.evaluated.any():
         model.complete(train, train)
         without = _test(task, exact=False)
-    if not fine_tuning.fine_tune(task):
+    if not fine_tuning.fine_tune(task, state):
         return None
     epochs = model.config.training.epochs_after_choice
     return {"epochs": epochs, "metric": task.metric, "without": without}

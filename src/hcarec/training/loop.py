@@ -18,7 +18,7 @@ from hcarec import artefact, devices, rankers
 from hcarec.errors import ConfigError, DeviceError, ModelError
 from hcarec.evaluation import evaluate_part, finite
 from hcarec.models import Model
-from hcarec.training import checkpoint, resuming
+from hcarec.training import checkpoint, fine_tuning, resuming
 from hcarec.training.checkpoint import Checkpoint
 from hcarec.training.finishing import Clock, finish
 from hcarec.training.interrupts import stop_flag
@@ -184,15 +184,15 @@ class Loop:
         self._take_parameters(trainer)
         state.log.append(record)
         if task.judged is None:
-            self._choose(state, now.epoch)
+            self._choose(trainer, state, now.epoch)
         elif now.epoch % settings.evaluate_every == 0:
-            self._judge(state)
+            self._judge(trainer, state)
             return
         elif now.epoch == settings.epochs:
             return  # judged when the checkpoint is written, see _judge_last
         task.callback.epoch(record, False)
 
-    def _judge(self, state: Checkpoint) -> None:
+    def _judge(self, trainer: Trainer, state: Checkpoint) -> None:
         """Evaluate the epoch that was logged last, whose parameters the model has."""
         task = self.task
         assert task.judged is not None
@@ -206,7 +206,7 @@ class Loop:
         record["evaluation_seconds"] = round(time.perf_counter() - began, 4)
         record["on"] = "validation" if task.selection == "validation" else "test"
         record |= finite(metrics)
-        better = self._note_best(state, metrics, record["epoch"])
+        better = self._note_best(trainer, state, metrics, record["epoch"])
         task.callback.judged(record["epoch"], users, better)
         task.callback.epoch(record, task.metric in better)
 
@@ -218,26 +218,30 @@ class Loop:
         """
         if self.task.judged is not None and state.log and "on" not in state.log[-1]:
             self._take_parameters(trainer)
-            self._judge(state)
+            self._judge(trainer, state)
 
     def _take_parameters(self, trainer: Trainer) -> None:
         task = self.task
         task.model.theta = trainer.parameters
         task.model.parameters_changed()
 
-    def _note_best(self, state: Checkpoint, metrics: dict[str, float], epoch: int) -> set[str]:
+    def _note_best(
+        self, trainer: Trainer, state: Checkpoint, metrics: dict[str, float], epoch: int
+    ) -> set[str]:
         """Remember each metric's best epoch and choose one; return the better metrics."""
         better = note_better(state.best, metrics, epoch)
         if self.task.metric in better:
-            self._choose(state, epoch)
+            self._choose(trainer, state, epoch)
         else:
             state.waited += 1
         return better
 
-    def _choose(self, state: Checkpoint, epoch: int) -> None:
+    def _choose(self, trainer: Trainer, state: Checkpoint, epoch: int) -> None:
         """Keep the parameters of an epoch: the best so far, or the last where none is judged."""
         state.best_theta = {letter: array.copy() for letter, array in self.task.model.theta.items()}
         state.chosen, state.waited = epoch, 0
+        if fine_tuning.applies(self.task):
+            state.chosen_trainer = trainer.state()
 
     def _save(self, trainer: Trainer, state: Checkpoint) -> None:
         task = self.task

@@ -258,7 +258,6 @@ class Minibatch(Trainer):
             tensors |= _arrays(self._moments())
         return TrainerState({"progress": self.progress._asdict(), "step": self.step}, tensors)
 
-    @torch.no_grad()
     def restore(self, state: TrainerState) -> None:
         progress, step = Progress.of(state.values["progress"]), state.values["step"]
         size = len(self._batches(max(1, progress.epoch)))
@@ -266,6 +265,17 @@ class Minibatch(Trainer):
         done = max(0, progress.epoch - 1) * size + progress.position
         if type(step) is not int or step != done:
             raise ValueError(f"it is at step {step!r}, but {done} are done")
+        self._load(state)
+        self.progress = progress
+
+    def take_over(self, state: TrainerState) -> None:
+        self._load(state)
+        self.progress = Progress()
+
+    @torch.no_grad()
+    def _load(self, state: TrainerState) -> None:
+        """Take over parameters, averages, and what the optimizer remembers after so many steps."""
+        step = state.values["step"]
         averages = {f"ema.{name}": average for name, average in self.averages.items()}
         targets = self.named | averages | (self._moments() if step else {})
         if odd := sorted(state.tensors.keys() ^ targets.keys()):
@@ -274,7 +284,7 @@ class Minibatch(Trainer):
             _take(name, target, state.tensors[name])
         for value in self.named.values():
             self.optimizer.state[value]["step"].fill_(step)
-        self.progress, self.step = progress, step
+        self.step = step
 
     def _moments(self) -> dict[str, Tensor]:
         """Return what the optimizer remembers, by the names of a checkpoint."""

@@ -77,6 +77,7 @@ def plan(
     if n_evaluated >= WORTH_SCREENING:
         screened *= RANKING / SCREENING
     tuning = model.config.training.epochs_after_choice
+    memory += 4 * 4 * parameters * (tuning > 0)  # the trainer's state after the chosen epoch
     seconds = (epochs + tuning) * cost.seconds + evaluations * screened
     ranked = 2 if tuning else 1  # the test part, before fine-tuning too
     seconds += ranked * _ranking(model, train, n_items, n_evaluated)

@@ -52,6 +52,7 @@ class File(Struct):
 class Files(Struct, forbid_unknown_fields=True):
     state: File
     best: File | None = None
+    chosen: File | None = None
 
 
 class Stored(Struct, forbid_unknown_fields=True):
@@ -68,6 +69,7 @@ class Stored(Struct, forbid_unknown_fields=True):
     log: list[Logged]
     trainer: dict[str, Any]
     files: Files
+    chosen_trainer: dict[str, Any] | None = None
 
 
 class Progress(Struct, forbid_unknown_fields=True):

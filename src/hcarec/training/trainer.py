@@ -148,6 +148,10 @@ class Trainer(ABC):
         The loop says in one line that the checkpoint is damaged, whichever error it is.
         """
 
+    def take_over(self, state: TrainerState) -> None:
+        """Go on from the state of a trainer of another part, the epochs counted anew."""
+        raise ConfigError(f"the trainer {self.name} does not go on over another part")
+
     def warm(self) -> None:  # noqa: B027 - not every trainer compiles
         """Compile what an epoch needs, or load it compiled."""
 

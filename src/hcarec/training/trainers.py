@@ -56,11 +56,8 @@ def settle(model: Model, device: str) -> str | None:
     return note
 
 
-def decide(model: Model, data: Sequences) -> str:
-    """Decide what a model's settings leave to log and machine, to train on all of the log.
-
-    Return the device that it is trained on.
-    """
+def decide(model: Model, data: Sequences) -> None:
+    """Decide what a model's settings leave to log and machine, to train on all of the log."""
     device = trainer_of(model).choose_device("auto")
     part = Part(data.items, data.offsets)
     check_learnable(model, part)
@@ -70,17 +67,14 @@ def decide(model: Model, data: Sequences) -> str:
         everything = sizing.Run(data, part, evaluated=0, judged=False)
         recipe.decide(model, everything, sizing.Machine.here(device))
     settle(model, device)
-    return device
 
 
 def fit(
-    model: Model,
-    part: Part,
-    run: RunSettings,
-    progress: Callable[[Progress], None] | None = None,
+    model: Model, part: Part, seed: int, progress: Callable[[Progress], None] | None = None
 ) -> None:
-    """Train a model, decided and with parameters, for its number of epochs."""
-    trainer = trainer_of(model)(model, part, run)
+    """Train a model, decided and with first values, for its number of epochs."""
+    kind = trainer_of(model)
+    trainer = kind(model, part, RunSettings(seed=seed, device=kind.choose_device("auto")))
     for number in range(1, model.config.epochs + 1):
         for now in trainer.epoch(number):
             if progress:
