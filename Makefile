@@ -39,7 +39,7 @@ fix: setup
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
-BENCHMARKS = $(filter-out $(addprefix benchmarks/,kernels_gpu_hca.py kernels_gpu_loss.py kernels_gpu_rank.py machine.py open_loop.py peer.py planned_runs.py quiet.py recipe_trials.py serve_floors.py),$(wildcard benchmarks/*.py))
+BENCHMARKS = $(filter-out $(addprefix benchmarks/,fine_tuning.py kernels_gpu_hca.py kernels_gpu_loss.py kernels_gpu_rank.py machine.py open_loop.py peer.py planned_runs.py quiet.py recipe_trials.py serve_floors.py),$(wildcard benchmarks/*.py))
 
 bench: setup
 	for each in $(BENCHMARKS); do $(PY) $$each --output benchmarks/results/$$(basename $$each .py).json || exit 1; done

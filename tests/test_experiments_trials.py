@@ -169,6 +169,9 @@ def test_a_record_holds_what_training_and_evaluation_say_under_both_rules(
             assert record["figures"][rule][metric] == pytest.approx(found.metrics[metric])
         assert gain(ranks[rule]).mean() == pytest.approx(found.metrics["ndcg@10"])
         np.testing.assert_array_equal((ranks[rule] > 0) & (ranks[rule] <= 10), found.users["hits@10"])
+    tuned = model.about["training"].get("fine_tuning")
+    assert (tuned is not None) == (record["config"].get("preset") == "modern" and record["config"]["trainer"] == "minibatch")
+    assert record.get("without_validation") == (tuned and {name: tuned["without"][name] for name in ("ndcg@10", "recall@10")})
     assert model.about["protocol"]["seen"] == ("hidden" if log == "once" else "kept")
     assert record["best"]["ndcg@10"]["value"] == record["figures"][record["rule"]]["ndcg@10"]
 
@@ -377,6 +380,11 @@ def test_the_report_sets_our_networks_beside_published_figures(
     rows = [line.split("|")[1:-1] for line in section.splitlines() if line.startswith(("| F", "| U"))]
     assert {row[1].strip(" *") for row in rows if row[0].strip() == "U" and "here" in row[4]} == {"GRU", "HCA-GRU"}
     assert {row[1].strip(" *") for row in rows if row[0].strip() == "F" and "here" in row[4]} == {"GRU", "HCA-GRU", "SASRec", contest.DEFAULT}
+    # As others', ours are of networks that have not learned the validation events.
+    networks = [r for r in trial_results(tmp_path).read().values() if r["data"]["name"] == "once" and r["method"] == "SASRec"]
+    value = np.mean([record["without_validation"]["ndcg@10"] for record in networks])
+    assert value != np.mean([record["figures"]["F"]["ndcg@10"] for record in networks])
+    assert next(row[2].strip(" *") for row in rows if row[1].strip(" *") == "SASRec" and "here" in row[4]) == f"{value:.4f}"
     assert any("WEARec" in row[1] for row in rows) and [row[0].strip() for row in rows] == sorted(row[0].strip() for row in rows)
 
 

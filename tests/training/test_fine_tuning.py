@@ -12,6 +12,7 @@ import pytest
 
 from hcarec import Sequences, evaluate, load, prepare, synthetic
 from hcarec.data.split import split
+from hcarec.errors import ModelError
 from hcarec.training import Callback, fine_tuning, train
 from hcarec.training.trainer import Diverged
 
@@ -56,6 +57,18 @@ def short_histories() -> Sequences:
     ]
     columns = zip(("user_id", "item_id", "timestamp"), zip(*rows, strict=True), strict=True)
     return prepare({name: list(values) for name, values in columns})
+
+
+def _cut(data: Sequences, folder: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
+    """Train up to fine-tuning and no further."""
+    with monkeypatch.context() as patched:
+
+        def stop(*_: Any) -> None:
+            raise KeyboardInterrupt
+
+        patched.setattr(fine_tuning, "go_on", stop)
+        with pytest.raises(KeyboardInterrupt):
+            train(data, folder, **TUNED | settings)
 
 
 def test_what_validation_events_alone_tell_is_learned() -> None:
@@ -108,18 +121,31 @@ def test_interrupted_it_goes_on_bit_for_bit(
 ) -> None:
     settings = TUNED | {"counting": counting}
     train(data, tmp_path / "whole", **settings)
-    with monkeypatch.context() as patched:
-
-        def stop(*_: Any) -> None:
-            raise KeyboardInterrupt
-
-        patched.setattr(fine_tuning, "go_on", stop)
-        with pytest.raises(KeyboardInterrupt):
-            train(data, tmp_path / "cut", **settings)
+    _cut(data, tmp_path / "cut", monkeypatch, **settings)
     assert not (tmp_path / "cut" / "model.json").exists()
     train(data, tmp_path / "cut", resume=True, **settings)
     files = [tmp_path / name / "model.safetensors" for name in ("whole", "cut")]
     assert files[0].read_bytes() == files[1].read_bytes()
+
+
+@pytest.mark.parametrize("damage", ["values", "tensors", "file"])
+def test_a_damaged_checkpoint_is_one_line(
+    damage: str, data: Sequences, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _cut(data, tmp_path / "m", monkeypatch)
+    folder = tmp_path / "m" / "checkpoint"
+    content = json.loads((folder / "checkpoint.json").read_text())
+    if damage == "values":
+        del content["chosen_trainer"]
+    elif damage == "tensors":  # whole, but of something else
+        content["files"]["chosen"] = content["files"]["best"]
+    else:
+        path = folder / content["files"]["chosen"]["name"]
+        path.write_bytes(path.read_bytes()[:-8])
+    (folder / "checkpoint.json").write_text(json.dumps(content))
+    with pytest.raises(ModelError, match=r"checkpoint.*is damaged") as raised:
+        train(data, tmp_path / "m", resume=True, **TUNED)
+    assert "\n" not in str(raised.value)
 
 
 def test_where_it_diverges_the_chosen_epoch_is_kept(

@@ -40,6 +40,8 @@ DEPTH = 100
 SPLIT, SELECTION = "leave-one-out", "validation"
 Figures = dict[str, dict[str, float | None]]
 """Metrics under each rule; None for one that is no number."""
+WITHOUT = "without_validation"
+"""Where a record has the figures of its network before that learned the validation events."""
 CURVES = ("loss", f"ndcg@{K}")
 """What is kept of every epoch."""
 
@@ -143,6 +145,10 @@ class Trial:
         record = self._record(model, figures, checkpoint.read_log(work))
         if tried:
             record["candidates"] = tried
+        if (tuned := model.about["training"].get("fine_tuning")) is not None:
+            record[WITHOUT] = {
+                name: tuned["without"][name] for name in (f"ndcg@{K}", f"recall@{K}")
+            }
         length = getattr(model.config.training, "length", None)
         if length is not None and parts.history.lengths.max() > length:
             record["last_events"] = length
