@@ -271,9 +271,29 @@ def _not_answered(outcome: dict[str, Any]) -> int:
     return sum(n for status, n in outcome["statuses"].items() if status != "200")
 
 
+def _fine_tuning(result: dict[str, Any]) -> list[str]:
+    rows = []
+    for log in result["logs"]:
+        figures = log["figures"]
+        for name in ("alone", "fused"):
+            cells = [f"{figures[what][name]:.4f}" for what in figures]
+            rows.append((f"{log['log']}, {log['rule']}", name, f"{log['epoch']} of {log['epochs']}", *cells))
+    first = result["logs"][0]
+    heads, d = list(first["figures"]), first["settings"]["d"]
+    return [
+        "## Learning validation events in the end",
+        "",
+        f"HCA-GRU goes on from the chosen epoch, d = {d}; NDCG@10 is that of validation events of users whose own were not learned.",
+        "*Validation events too*: those of the other half of the users. A column without them shows what as many more epochs do by themselves.",
+        "",
+        *table(("log, rule", "network", "epoch", *heads), rows),
+    ]
+
+
 SECTIONS: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "train_cpu": _training,
     "train_minibatch": _minibatches,
+    "fine_tuning": _fine_tuning,
     "train_gpu": benchmarks_gpu.training,
     "kernels_gpu": benchmarks_gpu.kernels,
     "evaluate": _evaluation,
