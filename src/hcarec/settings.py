@@ -260,6 +260,14 @@ class MinibatchSettings(TrainerSettings):
     def epochs_after_choice(self) -> int:
         return self.fine_tuning
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.fine_tuning and self.depends_on_epochs:
+            raise ConfigError(
+                f"fine_tuning is {self.fine_tuning} with the schedule {self.schedule}, which leaves no learning rate to go on with:"
+                " give schedule=constant, or fine_tuning=0"
+            )
+
 
 TRAINERS: dict[str, type[TrainerSettings]] = {one.name: one for one in (UserSGDSettings, MinibatchSettings)}
 """The settings of each trainer by its name."""

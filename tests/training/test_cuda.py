@@ -261,6 +261,23 @@ def test_the_same_bits_resumed_or_not(settings: dict[str, Any], device: str) -> 
         assert bits(resumed.state()) == bits(whole.state())
 
 
+def test_a_state_that_is_taken_over_is_gone_on_from(device: str) -> None:
+    one = wide(device)
+    run(one, epochs=1)
+    state = one.state()
+    same, other, again = (wide(device) for _ in range(3))
+    other.part = again.part = Part(
+        one.part.items[:-50], np.minimum(one.part.offsets, len(one.part.items) - 50)
+    )
+    for trainer in (same, other, again):
+        trainer.take_over(state)
+        assert bits(trainer.state()) == bits(state) and trainer.step == one.step
+    for trainer in (one, same, other, again):
+        assert list(trainer.epoch(2))[-1].complete
+    assert bits(same.state()) == bits(one.state()) != bits(other.state())
+    assert bits(other.state()) == bits(again.state())
+
+
 # -- on a card alone -------------------------------------------------------------------------------
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,10 @@ import pytest
 
 from hcarec import Sequences, evaluate, load, prepare, synthetic
 from hcarec.data.split import split
-from hcarec.errors import ModelError
-from hcarec.training import Callback, fine_tuning, train
+from hcarec.errors import ConfigError, DeviceError, ModelError
+from hcarec.settings import RunSettings
+from hcarec.training import Callback, checkpoint, fine_tuning, train
+from hcarec.training.fine_tuning import go_on
 from hcarec.training.trainer import Diverged
 
 Command = Callable[..., tuple[int, str, str]]
@@ -91,10 +95,8 @@ def test_the_chosen_epoch_is_as_without_it(data: Sequences, tmp_path: Path) -> N
     model, plain = train(data, tmp_path / "m", **TUNED), train(data, **QUICK)
     assert model.about["selection"] == plain.about["selection"]
     without = model.about["training"]["fine_tuning"]["without"]
-    apart = {"popularity@5", "popularity@10", "popularity@15", "popularity@20", "auc_exact"}
-    assert {k: v for k, v in without.items() if k not in apart} == {
-        k: v for k, v in plain.about["metrics"].items() if k not in apart
-    }
+    metrics = plain.about["metrics"]
+    assert without == {name: value for name, value in metrics.items() if name != "auc_exact"}
     assert any(model.theta[x].tobytes() != plain.theta[x].tobytes() for x in plain.theta)
     stored = load(tmp_path / "m")
     assert evaluate(stored, data).metrics == model.about["metrics"]
@@ -128,7 +130,7 @@ def test_interrupted_it_goes_on_bit_for_bit(
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
-@pytest.mark.parametrize("damage", ["values", "tensors", "file"])
+@pytest.mark.parametrize("damage", ["values", "step", "tensors", "file", "no file"])
 def test_a_damaged_checkpoint_is_one_line(
     damage: str, data: Sequences, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,32 +138,142 @@ def test_a_damaged_checkpoint_is_one_line(
     folder = tmp_path / "m" / "checkpoint"
     content = json.loads((folder / "checkpoint.json").read_text())
     if damage == "values":
-        del content["chosen_trainer"]
+        content["chosen_trainer"] = {}
+    elif damage == "step":
+        content["chosen_trainer"]["step"] += 1
     elif damage == "tensors":  # whole, but of something else
         content["files"]["chosen"] = content["files"]["best"]
-    else:
+    elif damage == "file":
         path = folder / content["files"]["chosen"]["name"]
         path.write_bytes(path.read_bytes()[:-8])
+    else:
+        del content["files"]["chosen"]
     (folder / "checkpoint.json").write_text(json.dumps(content))
     with pytest.raises(ModelError, match=r"checkpoint.*is damaged") as raised:
         train(data, tmp_path / "m", resume=True, **TUNED)
     assert "\n" not in str(raised.value)
 
 
+def test_it_goes_on_from_the_chosen_epoch(data: Sequences, tmp_path: Path) -> None:
+    late = TUNED | {"epochs": 60, "learning_rate": 0.05, "patience": 3}
+    model = train(data, tmp_path / "late", **late)
+    state = checkpoint.read(tmp_path / "late")
+    assert state is not None and state.chosen_trainer is not None and state.chosen is not None
+    assert state.chosen < state.epoch < 60
+    train(data, tmp_path / "short", **late | {"epochs": state.chosen, "patience": 0})
+    short = checkpoint.read(tmp_path / "short")
+    assert short is not None and short.trainer is not None
+    assert short.trainer.values == state.chosen_trainer.values
+    for name, array in short.trainer.tensors.items():
+        assert array.tobytes() == state.chosen_trainer.tensors[name].tobytes(), name
+    again = load(tmp_path / "short")
+    history = split(data, "leave-one-out", validation=True).history
+    run = RunSettings(threads=1, device="cpu")
+    assert go_on(again, data, history, run, state.chosen_trainer, state.chosen + 1)
+    for name, array in again.theta.items():
+        assert array.tobytes() == model.theta[name].tobytes(), name
+
+
+class Stopping(Listener):
+    """Ends the run once the validation events are being learned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.learning = False
+
+    @contextmanager
+    def busy(self, what: str) -> Iterator[None]:
+        self.learning = what == "learning the validation events"
+        yield
+
+    def stops(self) -> bool:
+        return self.learning
+
+
+def test_ended_early_the_chosen_epoch_is_kept_and_the_run_goes_on(
+    data: Sequences, tmp_path: Path
+) -> None:
+    settings = TUNED | {"counting": True}
+    whole, plain = train(data, tmp_path / "whole", **settings), train(data, **QUICK)
+    ended = train(data, tmp_path / "cut", callback=Stopping(), **settings)
+    assert not ended.about["finished"] and "fine_tuning" not in ended.about["training"]
+    kept = load(tmp_path / "cut")
+    assert all(kept.theta[x].tobytes() == plain.theta[x].tobytes() for x in plain.theta)
+    assert kept.item_events.tolist() == plain.item_events.tolist()
+    resumed = train(data, tmp_path / "cut", resume=True, **settings)
+    assert resumed.about["finished"]
+    assert resumed.about["metrics"] == whole.about["metrics"]
+    files = [tmp_path / name / "model.safetensors" for name in ("whole", "cut")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def _fail_on_validation_events(
+    error: Exception, data: Sequences, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Let training fail in its second piece over all that comes before the test."""
+    from hcarec.training.minibatch import Minibatch
+
+    history = split(data, "leave-one-out", validation=True).history
+    plainly = Minibatch.epoch
+
+    def epoch(self: Minibatch, number: int) -> Iterator[Any]:
+        for place, now in enumerate(plainly(self, number)):
+            yield now
+            if len(self.part.items) == len(history.items) and (place or now.complete):
+                raise error
+
+    monkeypatch.setattr(Minibatch, "epoch", epoch)
+
+
 def test_where_it_diverges_the_chosen_epoch_is_kept(
     data: Sequences, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def diverge(*_: Any) -> None:
-        raise Diverged(1, "batch 3 of 9", "")
-
-    monkeypatch.setattr(fine_tuning, "go_on", diverge)
-    heard = Listener()
-    model, plain = train(data, callback=heard, **TUNED), train(data, **QUICK)
-    assert model.about["metrics"] == plain.about["metrics"]
-    assert "fine_tuning" not in model.about["training"]
+    plain, heard = train(data, **QUICK), Listener()
+    _fail_on_validation_events(Diverged(1, "batch 3 of 9", ""), data, monkeypatch)
+    model = train(data, callback=heard, **TUNED)
+    assert model.about["finished"] and model.about["metrics"] == plain.about["metrics"]
+    assert all(model.theta[x].tobytes() == plain.theta[x].tobytes() for x in plain.theta)
+    assert model.item_events.tolist() == plain.item_events.tolist()
+    assert model.about["training"]["fine_tuning"]["epochs"] == 0
     assert heard.notes == [
         "learning the validation events diverged: the model is that of the chosen epoch"
     ]
+
+
+def test_where_memory_runs_out_the_chosen_epoch_is_kept(
+    data: Sequences, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(data, tmp_path / "whole", **TUNED)
+    with monkeypatch.context() as patched:
+        _fail_on_validation_events(MemoryError(), data, patched)
+        with pytest.raises(DeviceError, match="no memory left while learning the val") as raised:
+            train(data, tmp_path / "m", **TUNED)
+    assert re.search(r"the model of epoch \d is kept$", str(raised.value))
+    assert load(tmp_path / "m").about["finished"] is False
+    train(data, tmp_path / "m", resume=True, **TUNED)
+    files = [tmp_path / name / "model.safetensors" for name in ("whole", "m")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_a_falling_rate_leaves_nothing_to_go_on_with(data: Sequences) -> None:
+    with pytest.raises(ConfigError, match="fine_tuning is 2 with the schedule linear"):
+        train(data, **TUNED | {"schedule": "linear"})
+    settings = {"preset": "modern", "d": 8, "epochs": 2, "compare": False}
+    chosen = [
+        train(data, model="gru", **settings, schedule=schedule).config.as_dict()["fine_tuning"]
+        for schedule in ("constant", "cosine")
+    ]
+    assert chosen == [2, 0]
+
+
+def test_a_run_from_before_fine_tuning_goes_on(data: Sequences, tmp_path: Path) -> None:
+    train(data, tmp_path / "m", **QUICK)
+    path = tmp_path / "m" / "checkpoint" / "checkpoint.json"
+    content = json.loads(path.read_text())
+    del content["run"]["config"]["fine_tuning"]
+    path.write_text(json.dumps(content))
+    longer = train(data, tmp_path / "m", resume=True, **QUICK | {"epochs": 4})
+    assert longer.about["training"]["epochs"] == 4
 
 
 def test_the_command_says_what_it_did(data: Sequences, tmp_path: Path, command: Command) -> None:

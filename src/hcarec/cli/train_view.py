@@ -68,8 +68,10 @@ class LiveTable(Callback):
     def busy(self, what: str) -> Iterator[None]:
         self._state = self._doing = what
         self._draw(force=not what.startswith("epoch"))
-        yield
-        self._state = self._doing = ""
+        try:
+            yield
+        finally:
+            self._state = self._doing = ""
 
     def chunk(self, now: Progress, events_per_second: float) -> None:
         doing = f"{self._doing}, " if self._doing else ""
@@ -121,7 +123,8 @@ class LiveTable(Callback):
 
     def _caption(self) -> str:
         done = len({record["epoch"] for record, _ in self._rows}) and self._rows[-1][0]["epoch"]
-        if not done or not self._plan:
+        after = self._doing and not self._doing.startswith("epoch")
+        if not done or not self._plan or after:
             return self._state
         each = (time.monotonic() - self._began) / max(1, done - self._first_epoch)
         return f"{self._state or 'working'}; {span(each * (self._plan.epochs - done))} left of {self._plan.epochs} epochs"

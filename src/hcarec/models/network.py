@@ -19,6 +19,11 @@ from hcarec.sequences import Sequences
 from hcarec.topk import Queries, Ragged
 
 
+def has_counting(model: Model) -> bool:
+    """Say whether a model is a network with the counting term."""
+    return isinstance(model, NetworkModel) and bool(model.settings.counting)
+
+
 class NetworkModel(Model):
     """A model whose histories, states and item vectors are those of a network.
 

@@ -49,6 +49,8 @@ class Checkpoint:
     """The epoch that `best_theta` is of."""
     chosen_trainer: TrainerState | None = None
     """The trainer's state after the chosen epoch, where fine-tuning goes on from there."""
+    chosen_files: dict[str, dict[str, str]] = field(default_factory=dict)
+    """The files of the chosen epoch that are written already."""
     waited: int = 0
     """Evaluations since the chosen epoch."""
     log: list[dict[str, Any]] = field(default_factory=list)
@@ -72,25 +74,33 @@ def write(model_folder: Path, state: Checkpoint) -> None:
     assert state.trainer is not None
     folder = model_folder / CHECKPOINT
     folder.mkdir(parents=True, exist_ok=True)
+    if not state.chosen_files:
+        state.chosen_files = _write_chosen(folder, state)
     files = {"state": _write_tensors(folder, f"state-{state.epoch}", state.trainer.tensors)}
-    if state.best_theta is not None:
-        files["best"] = _write_tensors(folder, f"best-{state.chosen}", state.best_theta)
-    values: dict[str, Any] | None = None
-    if state.chosen_trainer is not None:
-        values = state.chosen_trainer.values
-        tensors = state.chosen_trainer.tensors
-        files["chosen"] = _write_tensors(folder, f"chosen-{state.chosen}", tensors)
+    files |= state.chosen_files
+    chosen = {} if state.chosen_trainer is None else {"chosen_trainer": state.chosen_trainer.values}
     content = {
         "version": VERSION,
         **{name: getattr(state, name) for name in PLAIN},
         "trainer": state.trainer.values,
-        **({} if values is None else {"chosen_trainer": values}),
+        **chosen,
         "files": files,
     }
     atomic.write_bytes(folder / NAME, json.dumps(content).encode())
     for path in folder.iterdir():
         if path.name not in (NAME, *(file["name"] for file in files.values())):
             path.unlink()
+
+
+def _write_chosen(folder: Path, state: Checkpoint) -> dict[str, dict[str, str]]:
+    """Write what is kept of the chosen epoch, if there is one."""
+    files = {}
+    if state.best_theta is not None:
+        files["best"] = _write_tensors(folder, f"best-{state.chosen}", state.best_theta)
+    if state.chosen_trainer is not None:
+        tensors = state.chosen_trainer.tensors
+        files["chosen"] = _write_tensors(folder, f"chosen-{state.chosen}", tensors)
+    return files
 
 
 def exists(model_folder: Path) -> bool:
@@ -145,7 +155,7 @@ def read(model_folder: Path) -> Checkpoint | None:
         if stored.files.chosen is not None:
             tensors = _read_tensors(folder, stored.files.chosen)
             chosen = TrainerState(content["chosen_trainer"], tensors)
-    except (HcarecError, LookupError, OSError, ValueError) as error:
+    except (HcarecError, OSError, ValueError) as error:
         raise damaged(model_folder, error) from None
     # As it was written: whole numbers stay whole, whatever the types above make of them.
     plain = {name: content[name] for name in PLAIN}

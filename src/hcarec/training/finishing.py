@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from hcarec import protocol as protocols
+from hcarec.errors import DeviceError
 from hcarec.evaluation import evaluate_part, finite
 from hcarec.models import Model
-from hcarec.models.network import NetworkModel
+from hcarec.models.network import NetworkModel, has_counting
 from hcarec.training import fine_tuning, fusing, yardsticks
 from hcarec.training.checkpoint import Checkpoint
 from hcarec.training.resources import Plan
@@ -42,10 +43,11 @@ class Clock:
 def finish(
     task: Task, state: Checkpoint, clock: Clock, finished: bool, planned: Plan | None
 ) -> Model:
-    """Take the chosen epoch, evaluate it on the test part, and write the model.
+    """Take the chosen epoch, fine-tune it, evaluate it on the test part, and write the model.
 
-    A run stopped before its first choice has nothing to write. The yardsticks are measured where
-    there is a plan to hold them against.
+    Where fine-tuning is interrupted, or its device fails, the model is that of the chosen epoch and
+    not finished. A run stopped before its first choice has nothing to write. The yardsticks are
+    measured where there is a plan to hold them against.
     """
     model, parts = task.model, task.parts
     if state.best_theta is not None:
@@ -53,20 +55,24 @@ def finish(
         model.parameters_changed()
     begun_only = state.chosen is None and not finished
     counting = None
-    if not begun_only and _counts(model):
+    if not begun_only and has_counting(model):
         with clock.part("fusing_seconds"):
             counting = _fuse(task)
-    tuned = None
+    tuned, failure = None, None
     if finished and fine_tuning.applies(task):
         with clock.part("fine_tuning_seconds"):
-            tuned = _fine_tune(task, state)
+            try:
+                tuned = _fine_tune(task, state)
+            except DeviceError as error:
+                failure, task.safe = error, True
+        finished = tuned is not None
     train, history = task.train_part, parts.history
     model.complete((train.items, train.offsets), (history.items, history.offsets))
     metrics, compared = {}, None
     if parts.evaluated.any() and not begun_only:
         with clock.part("test"):
             metrics = _test(task)
-        if tuned is not None:
+        if tuned is not None and tuned["epochs"]:
             task.callback.note(fine_tuning.words(tuned, metrics))
         if finished and planned is not None:
             with clock.part("yardstick_seconds"):
@@ -96,12 +102,9 @@ def finish(
     if task.out is not None and task.keep_model and replaces:
         log = "".join(json.dumps(record) + "\n" for record in state.log).encode()
         model.save(task.out, log, keep_checkpoint=model.config.trains)
+    if failure is not None:
+        raise DeviceError(f"{failure}; the model of epoch {state.chosen} is kept") from None
     return model
-
-
-def _counts(model: Model) -> bool:
-    """Say whether a model is a network with the counting term."""
-    return isinstance(model, NetworkModel) and bool(model.settings.counting)
 
 
 def _fuse(task: Task) -> dict[str, Any]:
@@ -129,17 +132,16 @@ def _fuse(task: Task) -> dict[str, Any]:
 def _fine_tune(task: Task, state: Checkpoint) -> dict[str, Any] | None:
     """Let the network learn the validation events; return how it did on the test part without them.
 
-    None where the loss diverged, so that nothing was learned.
+    None where that was interrupted.
     """
     model, train = task.model, (task.train_part.items, task.train_part.offsets)
-    assert model.config.training is not None
     without: dict[str, Any] = {}
     if task.parts.evaluated.any():
         model.complete(train, train)
         without = _test(task, exact=False)
-    if not fine_tuning.fine_tune(task, state):
+    epochs = fine_tuning.fine_tune(task, state)
+    if epochs is None:
         return None
-    epochs = model.config.training.epochs_after_choice
     return {"epochs": epochs, "metric": task.metric, "without": without}
 
 

@@ -62,8 +62,9 @@ class Loop:
         notes = task.settle()
         n_evaluated = int(task.parts.evaluated.sum())
         planned = plan(
-            task.model, task.train_part, task.data.n_items, n_evaluated, task.run.threads
-        )
+            task.model, task.train_part, task.data.n_items, n_evaluated, task.run.threads,
+            task.validates,
+        )  # fmt: skip
         planned = replace(planned, notes=notes)
         check_fits(planned, less_memory(task.model))
         state = resuming.begin(
@@ -240,7 +241,9 @@ class Loop:
         """Keep the parameters of an epoch: the best so far, or the last where none is judged."""
         state.best_theta = {letter: array.copy() for letter, array in self.task.model.theta.items()}
         state.chosen, state.waited = epoch, 0
+        state.chosen_files = {}
         if fine_tuning.applies(self.task):
+            state.chosen_trainer = None  # not two of them at once
             state.chosen_trainer = trainer.state()
 
     def _save(self, trainer: Trainer, state: Checkpoint) -> None:

@@ -190,6 +190,8 @@ def decide(model: Model, run: Run, machine: Machine) -> Decision:
     config, log = model.config, Log.of(vars(statistics(run.data)))
     batches = None if "batches" in config.open else config.as_dict()["batches"]
     settings, elsewhere = settings_for(model.name, log, batches), None
+    if "schedule" not in config.open and config.as_dict()["schedule"] != "constant":
+        settings["fine_tuning"] = 0  # a rate that has fallen to zero learns nothing more
     length = config.decide(settings).as_dict()["length"]
     settings["copy_window"] = min(settings["copy_window"], length)  # where a length was given
     if machine.device == "cpu":

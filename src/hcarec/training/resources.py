@@ -57,9 +57,17 @@ class Plan:
 
 
 def plan(
-    model: Model, train: Part, n_items: int, n_evaluated: int, threads: int | None = None
+    model: Model,
+    train: Part,
+    n_items: int,
+    n_evaluated: int,
+    threads: int | None = None,
+    validates: bool = True,
 ) -> Plan:
-    """Estimate memory and time of a run on so many threads, by default all cores."""
+    """Estimate memory and time of a run on so many threads, by default all cores.
+
+    `validates` says whether validation events choose the epoch.
+    """
     users, events = len(train), len(train.items)
     shapes = model.shapes(n_items, users)
     parameters, d = (
@@ -76,7 +84,7 @@ def plan(
     screened = _ranking(model, train, n_items, n_evaluated)
     if n_evaluated >= WORTH_SCREENING:
         screened *= RANKING / SCREENING
-    tuning = model.config.training.epochs_after_choice
+    tuning = model.config.training.epochs_after_choice if validates else 0
     memory += 4 * 4 * parameters * (tuning > 0)  # the trainer's state after the chosen epoch
     seconds = (epochs + tuning) * cost.seconds + evaluations * screened
     ranked = 2 if tuning else 1  # the test part, before fine-tuning too

@@ -56,6 +56,8 @@ def begin(
     theirs, ours = ({n: v for n, v in each.items() if n != EPOCHS} for each in (found.run, run))
     if "preset" in ours["config"]:
         theirs["config"] = {"preset": PAPER} | theirs["config"]  # a run older than presets
+    if "fine_tuning" in ours["config"]:
+        theirs["config"] = {"fine_tuning": 0} | theirs["config"]  # one older than that
     _check_preset(out, theirs["config"].get("preset"), ours["config"].get("preset"))
     began_by = theirs.get("config", {}).get("trainer")
     if began_by != ours["config"].get("trainer"):
@@ -109,6 +111,7 @@ def restore(out: Path, trainer: Trainer, state: Checkpoint, metric: str | None) 
         if state.best_theta is not None:
             check_parameters(trainer.model, state.best_theta)
         with devices.failures(lambda: "while the checkpoint was read", less_memory(trainer.model)):
+            _check_chosen(trainer, state)
             trainer.restore(state.trainer)
         now = trainer.progress
         if now.epoch != state.epoch or len(state.log) != now.epoch - (not now.complete):
@@ -119,6 +122,15 @@ def restore(out: Path, trainer: Trainer, state: Checkpoint, metric: str | None) 
     except (ModelError, ArithmeticError, AttributeError, LookupError, RuntimeError,
             TypeError, ValueError) as error:  # fmt: skip
         raise checkpoint.damaged(out, error) from None
+
+
+def _check_chosen(trainer: Trainer, state: Checkpoint) -> None:
+    """Refuse a state of the chosen epoch that training cannot go on from, by restoring it."""
+    if state.chosen_trainer is None:
+        return
+    trainer.restore(state.chosen_trainer)
+    if trainer.progress.epoch != state.chosen or not trainer.progress.complete:
+        raise ValueError(f"the trainer's state is not that after the chosen epoch {state.chosen}")
 
 
 def _check_best(state: Checkpoint, metric: str | None, every: int) -> None:

@@ -12,7 +12,7 @@ from hcarec.errors import ConfigError, ModelError
 from hcarec.metrics import KS
 from hcarec.models import MODELS, Model, Options, make, read_config
 from hcarec.models.config import implies_paper
-from hcarec.models.network import NetworkModel
+from hcarec.models.network import has_counting
 from hcarec.sequences import Sequences
 from hcarec.settings import PAPER, RunSettings, check_known
 from hcarec.training import checkpoint
@@ -91,8 +91,9 @@ def train(
         trainer_of(made)  # a package that is missing is asked for before anything is said
     if made.config.open and (line := _earlier(made, epochs_from, out if resume else None)):
         callback.note(line)
-    counts = isinstance(made, NetworkModel) and made.settings.counting
-    counting = taken_from(Path(epochs_from)) if counts and epochs_from is not None else None
+    counting = None
+    if has_counting(made) and epochs_from is not None:
+        counting = taken_from(Path(epochs_from))
     rules = Rules(selection, hide_seen, _cutoffs(ks), counting)
     task = Task(made, data, out, rules, run, callback, keep_model)
     task.divide(split, ratio, at)

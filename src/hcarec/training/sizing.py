@@ -54,12 +54,16 @@ class Machine(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What is trained on and judged by: `evaluated` users; `judged` says whether epochs are."""
+    """What is trained on and judged by: `evaluated` users.
+
+    `judged` says whether epochs are, and `validates` whether it is on validation events.
+    """
 
     data: Sequences
     part: Part
     evaluated: int
     judged: bool
+    validates: bool
 
 
 def fit(
@@ -88,7 +92,7 @@ def fit(
             if "epochs" not in config.open:
                 epochs = min(epochs, training.epochs)
         model.config = replace(decided, training=replace(training, epochs=max(1, epochs)))
-        return plan(model, run.part, run.data.n_items, run.evaluated, machine.cores)
+        return plan(model, run.part, run.data.n_items, run.evaluated, machine.cores, run.validates)
 
     try:
         plans = [(size, planned(size)) for size in sizes]

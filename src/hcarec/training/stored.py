@@ -17,7 +17,7 @@ Seconds = Annotated[float, Meta(ge=0.0, le=1e12)]
 
 
 class Run(Struct):
-    """What a run is, see `Loop.identity`."""
+    """What a run is, see `Task.identity`."""
 
     config: dict[str, Any]
     data: str
@@ -118,6 +118,8 @@ def _check(stored: Stored) -> None:
         raise ValueError("a best epoch is not in the log")
     if (stored.chosen is None) != (stored.files.best is None):
         raise ValueError("chosen and best do not belong together")
+    if (stored.chosen_trainer is None) != (stored.files.chosen is None):
+        raise ValueError("the trainer's state of the chosen epoch is not whole")
     if "model" not in stored.run.config:
         raise ValueError("it does not name the model")
     make(**stored.run.config)  # refuses what is no configuration

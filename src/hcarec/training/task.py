@@ -13,7 +13,7 @@ from hcarec import protocol as protocols
 from hcarec.data.split import Part, Split, split
 from hcarec.errors import ConfigError
 from hcarec.models import Model
-from hcarec.models.network import NetworkModel
+from hcarec.models.network import has_counting
 from hcarec.sequences import Sequences
 from hcarec.settings import RunSettings
 from hcarec.training import recipe, sizing
@@ -57,18 +57,18 @@ class Task:
         """Split the data; a model that counts takes all that comes before the test."""
         if how == "none":
             self.selection = "none"
-        validating = self.selection == "validation"
-        self.parts: Split = split(self.data, how, ratio=ratio, at=at, validation=validating)
+        self.parts: Split = split(self.data, how, ratio=ratio, at=at, validation=self.validates)
         trains = self.model.config.trains
         self.train_part: Part = self.parts.train if trains else self.parts.history
         if len(self.train_part.items) == 0:
             raise ConfigError(
                 f"the split '{how}' leaves no event to train on: give more data or another split"
             )
-        wanted = self.parts.validated if validating else self.parts.evaluated
+        wanted = self.parts.validated if self.validates else self.parts.evaluated
         if how != "none" and not wanted.any():
+            what = "validate" if self.validates else "test"
             raise ConfigError(
-                f"the split '{how}' leaves no user to {'validate' if validating else 'test'} with:"
+                f"the split '{how}' leaves no user to {what} with:"
                 " give longer histories, or --split none"
             )
         check_learnable(self.model, self.train_part, f"with the split '{how}' ")
@@ -84,6 +84,11 @@ class Task:
             self.data, self.parts.protocol, self.selection, self.hide_seen, self.ks
         )
 
+    @property
+    def validates(self) -> bool:
+        """Say whether validation events choose the epoch."""
+        return self.selection == "validation"
+
     def settle(self) -> tuple[str, ...]:
         """Decide on device and whatever else is left to the data; return that in words."""
         if not self.model.config.trains:
@@ -93,8 +98,9 @@ class Task:
         self.run = replace(self.run, device=kind.choose_device(self.run.device))
         elsewhere = self._apply_recipe() if self.model.config.open else None
         note = settle(self.model, self.run.device)
-        counts = isinstance(self.model, NetworkModel) and self.model.settings.counting
-        if counts and find_spec("numba") is None:  # a machine for GPUs may lack it
+        if (
+            has_counting(self.model) and find_spec("numba") is None
+        ):  # a machine for GPUs may lack it
             raise ConfigError(
                 "the counting term needs the package numba, which is not installed:"
                 " pip install numba, or --set counting=false"
@@ -105,7 +111,8 @@ class Task:
     def _apply_recipe(self) -> str | None:
         """Let the preset decide what it leaves to log and machine; say what a GPU would get."""
         evaluated, machine = int(self.parts.evaluated.sum()), sizing.Machine.here(self.run.device)
-        run = sizing.Run(self.data, self.train_part, evaluated, self.judged is not None)
+        judged = self.judged is not None
+        run = sizing.Run(self.data, self.train_part, evaluated, judged, self.validates)
         decision = recipe.decide(self.model, run, machine)
         for line in decision.lines:
             self.callback.note(line)

@@ -64,7 +64,7 @@ def decide(model: Model, data: Sequences) -> None:
     if model.config.open:
         from hcarec.training import recipe, sizing  # it plans runs, and plans ask for trainers
 
-        everything = sizing.Run(data, part, evaluated=0, judged=False)
+        everything = sizing.Run(data, part, evaluated=0, judged=False, validates=False)
         recipe.decide(model, everything, sizing.Machine.here(device))
     settle(model, device)
 

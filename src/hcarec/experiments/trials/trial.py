@@ -41,7 +41,7 @@ SPLIT, SELECTION = "leave-one-out", "validation"
 Figures = dict[str, dict[str, float | None]]
 """Metrics under each rule; None for one that is no number."""
 WITHOUT = "without_validation"
-"""Where a record has the figures of its network before that learned the validation events."""
+"""Where a record has the figures of its network before it learned the validation events."""
 CURVES = ("loss", f"ndcg@{K}")
 """What is kept of every epoch."""
 
@@ -146,9 +146,8 @@ class Trial:
         if tried:
             record["candidates"] = tried
         if (tuned := model.about["training"].get("fine_tuning")) is not None:
-            record[WITHOUT] = {
-                name: tuned["without"][name] for name in (f"ndcg@{K}", f"recall@{K}")
-            }
+            kept = (f"ndcg@{K}", f"recall@{K}")
+            record[WITHOUT] = {name: tuned["without"][name] for name in kept}
         length = getattr(model.config.training, "length", None)
         if length is not None and parts.history.lengths.max() > length:
             record["last_events"] = length
@@ -177,7 +176,7 @@ class Trial:
         """Return what the preset decides for a CPU, whatever this machine is."""
         model = make(self.config.as_dict()["model"], preset=MODERN, **self.changes)
         model.set_catalog(data, np.asarray(parts.train.items))
-        run = sizing.Run(data, parts.train, int(parts.evaluated.sum()), judged=True)
+        run = sizing.Run(data, parts.train, int(parts.evaluated.sum()), judged=True, validates=True)
         recipe.decide(model, run, sizing.Machine("cpu", cores, None))
         return model.config
 
