@@ -69,7 +69,7 @@ def decided(model: str, data: Sequences, machine: Machine, **settings: Any) -> t
     """Return a model on which the preset has decided, and what it says."""
     made, parts = make(model, preset="modern", **settings), split(data, "leave-one-out")
     made.set_catalog(data, np.asarray(parts.train.items))
-    run = Run(data, parts.train, int(parts.evaluated.sum()), True)
+    run = Run(data, parts.train, int(parts.evaluated.sum()), True, True)
     return made, recipe.decide(made, run, machine)
 
 
@@ -415,7 +415,7 @@ def test_fewer_than_the_fixed_number_of_epochs_are_told(
     monkeypatch.setattr(sizing, "BUDGET", 0.05)
     model = make("gru", preset="modern")
     model.set_catalog(data, np.asarray(data.items))
-    everything = Run(data, Part(data.items, data.offsets), 0, judged=False)
+    everything = Run(data, Part(data.items, data.offsets), 0, judged=False, validates=False)
     says = recipe.decide(model, everything, TWO_CORES)
     assert model.config.epochs < recipe.FIXED_EPOCHS_SAMPLED
     assert "as many as a CPU has time for of the preset's 30" in says.lines[1]
