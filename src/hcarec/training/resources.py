@@ -87,9 +87,9 @@ def plan(
     tuning = model.config.training.epochs_after_choice if validates else 0
     memory += 4 * 4 * parameters * (tuning > 0)  # the trainer's state after the chosen epoch
     seconds = (epochs + tuning) * cost.seconds + evaluations * screened
-    ranked = 2 if tuning else 1  # the test part, before fine-tuning too
-    seconds += ranked * _ranking(model, train, n_items, n_evaluated)
-    fused = _fused(model, train, n_items, n_evaluated)
+    tests = 2 if tuning else 1  # the test part is ranked before fine-tuning, too
+    seconds += tests * _ranking(model, train, n_items, n_evaluated)
+    fused = _fused(model, train, n_items, n_evaluated, tests)
     memory, seconds = memory + cost.memory + fused.memory, seconds + fused.seconds
     return Plan(users, n_items, events, epochs, parameters, memory, cost.seconds, seconds)
 
@@ -103,14 +103,17 @@ def counted(model: Model, train: Part, n_items: int, n_evaluated: int) -> Cost:
     return Cost(seconds, counting.memory + _corrections(n_evaluated, each))
 
 
-def _fused(model: Model, train: Part, n_items: int, n_evaluated: int) -> Cost:
-    """Estimate what the counting term of a network adds: it is counted twice, tried and ranked."""
+def _fused(model: Model, train: Part, n_items: int, n_evaluated: int, tests: int) -> Cost:
+    """Estimate what the counting term of a network adds: counted and tried, and for each test too.
+
+    It is counted anew, and its scores are ranked, every time that the test part is evaluated.
+    """
     each = model.corrected_items(train, n_items)
     if not each:
         return Cost(0.0, 0)
     counting, tried = model.counting_cost(train, n_items), min(n_evaluated, MOST_USERS)
-    seconds = 2 * counting.seconds + _ranking(model, train, n_items, tried)
-    seconds += each * (n_evaluated / CORRECTING + len(GRID) * tried / TRYING)
+    seconds = (1 + tests) * counting.seconds + _ranking(model, train, n_items, tried)
+    seconds += each * (tests * n_evaluated / CORRECTING + len(GRID) * tried / TRYING)
     return Cost(seconds, counting.memory + _corrections(n_evaluated, each))
 
 
