@@ -339,9 +339,9 @@ def settings() -> str:
     modern = ", ".join(f"`{name}`" for name, kind in MODELS.items() if PRESETS[MODERN] in kind.trainers)
     rows.append((modern, "`preset`", DEFAULT_PRESET, "The recipe: what the settings are that are not given."))
     rows += _settings("every trainer", TrainerSettings)
-    shared = TrainerSettings.names()
+    shared = {row[1:] for row in _settings("", TrainerSettings)}
     for name, kind in TRAINERS.items():
-        rows += [row for row in _settings(f"`{name}`", kind) if row[1].strip("`") not in shared]
+        rows += [row for row in _settings(f"`{name}`", kind) if row[1:] not in shared]
     return table(("of", "setting", "default", "what it is"), rows + _settings("a run", RunSettings), 4)
 
 
@@ -361,8 +361,9 @@ def _settings(of: str, kind: type) -> list[tuple[str, str, str, str]]:
 KINDS = {
     "no repeats, short": (0.0, 10.0, 20.0, 200_000),
     "no repeats, long": (0.0, 150.0, 300.0, 1_000_000),
+    "no repeats, other": (0.0, 50.0, 100.0, 200_000),
     "repeats, short": (0.3, 10.0, 20.0, 200_000),
-    "repeats": (0.3, 50.0, 100.0, 200_000),
+    "repeats, other": (0.3, 50.0, 100.0, 200_000),
 }
 """A log of each kind that the preset modern tells apart: repeats, mean length, events per item, events."""
 
@@ -375,8 +376,8 @@ def recipe() -> str:
 
     by_kind = [settings_for("hca-gru", Log(*figures)) for figures in KINDS.values()]
     rows, same = [], []
-    for name in by_kind[0]:
-        values = [_default(settings[name]) for settings in by_kind]
+    for name in dict.fromkeys(name for settings in by_kind for name in settings):
+        values = [_default(settings.get(name, "-")) for settings in by_kind]
         if len(set(values)) == 1:
             same.append(f"`{name}` {values[0]}")
         else:
@@ -387,7 +388,7 @@ def recipe() -> str:
 - *Short*: below {rule.SHORT} events a user on average. *Long*: from {rule.LONG} on; in between `length` is {rule.LENGTH}.
 - *Rare items*: below {rule.RARE} events an item. There d is {rare}, and where nothing repeats dropout and weight decay
   go by that as well: the columns of short histories are of rare items.
-- *Large*: from {rule.LARGE:,} events on. There batches of prefixes hold {large["batch_size"]:,}, at a learning rate of {large["learning_rate"]:g}.
+- *Large*: from {rule.LARGE:,} events on. There batches of short histories hold {large["batch_size"]:,} samples, at a learning rate of {large["learning_rate"]:g}.
 - *Small*: batches are halved while an epoch has fewer than {rule.STEPS} steps, down to {rule.SMALLEST_BATCH} samples."""
     sizes = ", ".join(map(str, sizing.SIZES))
     needed = ", ".join(f"{epochs} epochs over {batches}" for batches, epochs in sizing.NEEDED_EPOCHS.items())

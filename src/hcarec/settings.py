@@ -248,7 +248,7 @@ class MinibatchSettings(TrainerSettings):
     ema: float = number(0.999, 0.0, 1.0)
     """Weight of the past in the averaged parameters, which are those that are evaluated and kept; 0 keeps the last ones."""
     fine_tuning: int = whole(0, 0, 10**9)
-    """Epochs over training and validation events together that follow the chosen epoch; 0 leaves the validation events out."""
+    """Epochs over training and validation events together that follow the chosen epoch; 0 leaves the validation events to the counting term."""
     precision: str = choice("float32", ("auto", "float32", "tf32", "bfloat16"))
     """Arithmetic of matrix products; tf32 and bfloat16 are for GPUs, auto is bfloat16 there and float32 on a CPU."""
 

@@ -392,7 +392,10 @@ def test_a_refit_keeps_the_choices(
     code, _, said = command("train", tmp_path / "data", "-o", out, *options, "--refit")
     assert code == 0, said
     config, about = config_of(out), json.loads((out / "model.json").read_text())
-    assert config["epochs"] == about["evaluated"]["selection"]["epoch"]
+    evaluated = about["evaluated"]
+    assert config["epochs"] == evaluated["selection"]["epoch"]
+    assert evaluated["fine_tuning"]["epochs"] == 2
+    assert "fine-tuning" in command("info", out)[1] and "fine_tuning" not in about["training"]
     assert config.items() >= {"d": 8, "preset": "modern", "fusion": "residual"}.items()
     lines = [line for line in said.splitlines() if line.startswith("modern")]
     assert len(lines) == 2 and lines[1].startswith(f"modern, as '{out}' has it: ")

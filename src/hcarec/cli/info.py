@@ -193,7 +193,7 @@ def _figures(found: dict[str, Any]) -> list[tuple[str, str]]:
         from hcarec.training.yardsticks import words
 
         lines.append(("yardsticks", words(found["title"], metrics, yardsticks)))
-    return lines
+    return [*lines, *_fine_tuning(evaluated.get("fine_tuning"), metrics)]
 
 
 def _section(found: dict[str, Any], name: str) -> dict[str, Any]:

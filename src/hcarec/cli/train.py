@@ -117,7 +117,9 @@ def _refit(trained: Model, sequences: Sequences, out: Path, seed: int, options: 
     with LiveTable() as table:
         refitted = train_model(sequences, seed=seed, callback=table, **again)
     if refitted.about["finished"]:
-        refitted.about["evaluated"] = {name: before.about[name] for name in ("protocol", "selection", "metrics", "yardsticks") if name in before.about}
+        kept = {name: before.about[name] for name in ("protocol", "selection", "metrics", "yardsticks") if name in before.about}
+        tuned = before.about["training"].get("fine_tuning")
+        refitted.about["evaluated"] = kept | ({} if tuned is None else {"fine_tuning": tuned})
         refitted.save(out, before.log, keep_checkpoint=trained.config.trains)
     return refitted
 

@@ -189,9 +189,10 @@ class ContestReport:
         for method in (each.name for each in contest.METHODS if each.modern):
             for rule in RULES:
                 mine = [
-                    record.get(WITHOUT, record["figures"][rule])
+                    record[WITHOUT]
                     for record in self.records
-                    if _log(record) == log and record["method"] == method and record["rule"] == rule
+                    if _log(record) == log and record["method"] == method
+                    if record["rule"] == rule and WITHOUT in record
                 ]
                 if mine:
                     means = (sum(values[m] for values in mine) / len(mine) for m in (NDCG, RECALL))
