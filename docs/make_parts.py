@@ -388,7 +388,8 @@ def recipe() -> str:
 - *Short*: below {rule.SHORT} events a user on average. *Long*: from {rule.LONG} on; in between `length` is {rule.LENGTH}.
 - *Rare items*: below {rule.RARE} events an item. There d is {rare}, and where nothing repeats dropout and weight decay
   go by that as well: the columns of short histories are of rare items.
-- *Large*: from {rule.LARGE:,} events on. There batches of short histories hold {large["batch_size"]:,} samples, at a learning rate of {large["learning_rate"]:g}.
+- *Large*: from {rule.LARGE:,} events on. There batches of short histories hold {large["batch_size"]:,} samples,
+  at a learning rate of {large["learning_rate"]:g}.
 - *Small*: batches are halved while an epoch has fewer than {rule.STEPS} steps, down to {rule.SMALLEST_BATCH} samples."""
     sizes = ", ".join(map(str, sizing.SIZES))
     needed = ", ".join(f"{epochs} epochs over {batches}" for batches, epochs in sizing.NEEDED_EPOCHS.items())

@@ -1,0 +1,78 @@
+"""The report of a contest, from its records alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from conftest import maker
+from experiments.trials.trial_cases import Done, copy_records, study
+from hcarec.experiments.data_sets import noted_statistics
+from hcarec.experiments.trials import contest
+from hcarec.experiments.trials.contest_report import ContestReport
+from hcarec.experiments.trials.report import write_trials
+from hcarec.experiments.trials.study import trial_results
+
+PARTS = (
+    "| back, U", "once, F |", "**NDCG@10**", "**Recall@10**", "**Coverage@10**",
+    "**Popularity@10**", "HCA-GRU against SASRec", "95% interval", "the levels",
+    "GRU, trained and selected under U", "figures/contest.png",
+)  # fmt: skip
+"""Words of every part of the report."""
+
+
+def test_the_report_has_every_part_and_is_made_from_the_records_alone(
+    done: Done, logs: dict[str, Path], tmp_path: Path
+) -> None:
+    out, frame = done
+    text = (out / "contest.md").read_text()
+    for words in PARTS:
+        assert words in text, words
+    asked = {"metric": "ndcg@10", "rule": "U", "data": "back"}
+    means = frame.filter(**asked).group_by("method").agg(pl.col("value").mean())
+    best = means.sort("value", descending=True).row(0)
+    row = next(line for line in text.splitlines() if line.startswith(f"| {best[0]} "))
+    assert f"**{best[1]:.4f}**" in row
+    record = next(iter(trial_results(out).read().values()))
+    assert record["protocols"][record["rule"]][:12] in text
+    assert record["data"]["fingerprint"][:12] in text
+    copy_records(done, tmp_path)
+    write_trials(study("contest", logs, tmp_path))
+    assert (tmp_path / "contest.md").read_text() == text
+    assert (tmp_path / "contest.html").read_bytes() == (out / "contest.html").read_bytes()
+
+
+def test_the_readme_shows_what_the_report_shows(done: Done) -> None:
+    part, report = maker("make_parts").contest(done[0]), (done[0] / "contest.md").read_text()
+    table = report.partition("**NDCG@10**")[2].partition("**NDCG@10 by log")[0].splitlines()
+    columns = [column.strip() for column in table[2].split("|")]
+    methods = [cell.strip() for cell in part.splitlines()[0].split("|")[5:-1]]
+    assert methods == contest.names()
+    for row in part.splitlines()[2:4]:
+        cells = [cell.strip(" `") for cell in row.split("|")[1:-1]]
+        log, rule, *figures = (cell for cell in cells if not cell.isdecimal())
+        place = columns.index(f"{log}, {rule}")
+        for method, figure in zip(methods, figures, strict=True):
+            line = next(line for line in table if line.startswith(f"| {method} "))
+            assert line.split("|")[place].partition("±")[0].strip() == figure
+
+
+def test_seeds_are_counted_as_they_are(done: Done, tmp_path: Path) -> None:
+    text = (done[0] / "contest.md").read_text()
+    assert f"over seeds, 2 each (1 for {contest.DEFAULT}); the best" in text
+    logs = noted_statistics(trial_results(done[0]))
+    records = list(trial_results(done[0]).read().values())
+
+    def fewer(dropped: Any) -> str:
+        kept = [record for record in records if not dropped(record)]
+        return ContestReport(trial_results(tmp_path), logs, kept).seeds()
+
+    said = fewer(lambda r: r["method"] == "SASRec" and r["seed"])
+    assert said == f"2 each (1 for SASRec; 1 for {contest.DEFAULT})"
+    said = fewer(lambda r: r["method"] == "GRU" and r["seed"] and r["data"]["name"] == "back")
+    assert said == f"2 each (1 to 2 for GRU; 1 for {contest.DEFAULT})"
+    assert fewer(lambda r: r["seed"]) == "1 each"
+    said = fewer(lambda r: r["method"] not in ("POP", "Markov"))
+    assert said == "of which none of these methods has any"
