@@ -10,6 +10,7 @@ import polars as pl
 from conftest import maker
 from experiments.trials.trial_cases import Done, copy_records, study
 from hcarec.experiments.data_sets import noted_statistics
+from hcarec.experiments.document import Table
 from hcarec.experiments.trials import contest
 from hcarec.experiments.trials.contest_report import ContestReport
 from hcarec.experiments.trials.report import write_trials
@@ -18,7 +19,7 @@ from hcarec.experiments.trials.study import trial_results
 PARTS = (
     "| back, U", "once, F |", "**NDCG@10**", "**Recall@10**", "**Coverage@10**",
     "**Popularity@10**", "HCA-GRU against SASRec", "95% interval", "the levels",
-    "GRU, trained and selected under U", "figures/contest.png",
+    "GRU, trained and selected under U", "figures/contest.png", "without and with validation",
 )  # fmt: skip
 """Words of every part of the report."""
 
@@ -76,3 +77,18 @@ def test_seeds_are_counted_as_they_are(done: Done, tmp_path: Path) -> None:
     assert fewer(lambda r: r["seed"]) == "1 each"
     said = fewer(lambda r: r["method"] not in ("POP", "Markov"))
     assert said == "of which none of these methods has any"
+
+
+def test_what_validation_events_add_is_the_mean_over_seeds(done: Done) -> None:
+    results = trial_results(done[0])
+    records = list(results.read().values())
+    mine = [r for r in records if r["method"] == "SASRec" and r["data"]["name"] == "back"]
+    for record, before, after in zip(mine, (0.1, 0.2), (0.25, 0.5), strict=True):
+        record["without_validation"]["ndcg@10"] = before
+        record["figures"]["U"]["ndcg@10"] = after
+    report = ContestReport(results, noted_statistics(results), records)
+    sections = {section.heading: section for section in report.document().sections}
+    (table,) = sections["What the validation events add"].blocks
+    assert isinstance(table, Table)
+    row = next(row for row in table.rows if row[0].text == "back, U")
+    assert row[table.columns.index("SASRec")].text == "0.1500 → 0.3750"

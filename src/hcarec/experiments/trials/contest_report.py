@@ -66,8 +66,8 @@ class ContestReport:
             f" fractions, mean ± standard deviation over seeds, {self.seeds()}; the best is bold."
         )
         sections = [
-            self._main(), self._tested(), self._default(), self._published(), self._lists(),
-            self._other_rule(), self._last_events(), self._data(),
+            self._main(), self._tested(), self._default(), self._validation_events(),
+            self._published(), self._lists(), self._other_rule(), self._last_events(), self._data(),
         ]  # fmt: skip
         clock = "by the clock on the wall, added up over runs that shared a machine"
         kept = [section for section in sections if section.blocks]
@@ -156,6 +156,34 @@ class ContestReport:
         note = "One seed. The preset sized for two cores; all minutes of the trial, evaluation too."
         table = TableOf(f"The default on two cores, NDCG@{K}", columns, rows, note)
         return Section("Without a GPU", [table] if rows else [])
+
+    def _validation_events(self) -> Section:
+        """Say what it adds that networks and their tables take in the validation events."""
+        learned = [r for r in self.deciding if WITHOUT in r]
+        of_method = {r["method"] for r in learned}
+        methods = [name for name in contest.names() if name in of_method]
+        rows = []
+        for log, heading in self.headings.items():
+            mine = {name: [r for r in self.of(log, name) if WITHOUT in r] for name in methods}
+            if any(mine.values()):
+                rows.append([Cell(heading), *(Cell(self._added(mine[name])) for name in methods)])
+        note = (
+            "Left: the network of the chosen epoch, its counting table without validation events"
+            " too. Right: both have learned them, as POP, Markov and ItemKNN have."
+        )
+        title = f"NDCG@{K} without and with validation events"
+        table = TableOf(title, ["log", *methods], rows, note)
+        return Section("What the validation events add", [table] if rows else [])
+
+    def _added(self, records: Sequence[Record]) -> str:
+        """Return NDCG without and with the validation events, the means over seeds."""
+        if not records:
+            return "-"
+        figures = (
+            [record[WITHOUT][NDCG] for record in records],
+            [record["figures"][record["rule"]][NDCG] for record in records],
+        )
+        return " → ".join(tables.fraction(sum(each) / len(each)) for each in figures)
 
     def _published(self) -> Section:
         blocks: list[Block] = []
