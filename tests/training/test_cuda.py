@@ -132,8 +132,9 @@ class ReferenceNetwork(Module):
         sizes: list[int] = lengths.tolist()
         return sizes
 
-    def run(self, items: Tensor, lengths: list[int]) -> Tensor:
-        theta, rows = self.named(), []
+    def run(self, items: Tensor, lengths: list[int], X: Tensor) -> Tensor:
+        theta: dict[str, Tensor] = {**self.named(), "X": X}
+        rows = []
         torch.randint(
             2**62, ()
         )  # as the network draws a seed of dropout, before negatives are drawn
@@ -146,8 +147,8 @@ class ReferenceNetwork(Module):
     def queries(self, o: Tensor) -> Tensor:
         return o
 
-    def item_vectors(self) -> Tensor:
-        return torch.eye(N_ITEMS, dtype=torch.float64)
+    def item_vectors(self, X: Tensor) -> Tensor:
+        return torch.eye(len(X), dtype=torch.float64)
 
     def corrections(self, *_: Any) -> None:
         return None
@@ -185,6 +186,14 @@ def run(trainer: Trainer, epochs: int = 2) -> list[float]:
     return [now.loss for number in range(first, epochs + 1) for now in trainer.epoch(number)]
 
 
+def sampled_by_reference(
+    s: Tensor, Z: Tensor, targets: Tensor, drawn: Tensor, log_chances: Tensor, *_: Any
+) -> Tensor:
+    """Take the scores, of which no item vectors are left."""
+    chances = torch.ones(len(Z), dtype=s.dtype).index_copy(0, drawn, log_chances.exp().to(s.dtype))
+    return reference.sampled_softmax(s, targets, drawn, chances)
+
+
 def run_by_reference(trainer: Trainer, epochs: int = 2) -> list[float]:
     """Train with the loss of the reference; see `run`."""
     with pytest.MonkeyPatch.context() as patch:
@@ -193,6 +202,7 @@ def run_by_reference(trainer: Trainer, epochs: int = 2) -> list[float]:
             "cross_entropy",
             lambda H, Z, targets, *_, **__: reference.cross_entropy(H, Z, targets),
         )
+        patch.setattr(sampled, "sampled_softmax", sampled_by_reference)
         return run(trainer, epochs)
 
 

@@ -124,6 +124,20 @@ def cross_entropy(H: Tensor, Z: Tensor, targets: Tensor, corrections: tuple[Tens
     return (torch.logsumexp(s, 1) - s[every, targets])[targets >= 0].mean()
 
 
+def sampled_softmax(s: Tensor, targets: Tensor, drawn: Tensor, chances: Tensor) -> Tensor:
+    """Return mean_p [ log(e^s_pt + sum_j e^s_pj / c_j) - s_pt ], t = targets[p], j over the drawn items but t.
+
+    Scores s (P, n_items), targets (P,), the items that were drawn, distinct (K,), and the chance of each item to be
+    among them, (n_items,) -> scalar.
+    """
+    losses = []
+    for scores, t in zip(s, targets, strict=True):
+        others = drawn[drawn != t]
+        relative = scores[others] - scores[t]
+        losses.append(torch.log1p((relative.exp() / chances[others]).sum()))
+    return torch.stack(losses).mean()
+
+
 def mf_loss(theta: Tensors, user: int, items: Tensor, negatives: Tensor) -> Tensor:
     """Sum -ln sigma of P[user] . (X[p] - X[q]) over one user's events (BPR matrix factorisation)."""
     return -logsigmoid((theta["X"][items] - theta["X"][negatives]) @ theta["P"][user]).sum()

@@ -27,7 +27,7 @@ from hcarec.settings import MinibatchSettings, RunSettings, TrainerSettings
 from hcarec.training import minibatch_cost
 from hcarec.training.batches import Batch, Batches, shape_of
 from hcarec.training.graphs import Graphs
-from hcarec.training.objective import Objective
+from hcarec.training.objective import Objective, narrow
 from hcarec.training.trainer import Diverged, Progress, Trainer, TrainerState
 
 REPORT = 16
@@ -195,14 +195,18 @@ class Minibatch(Trainer):
     def _loss(self, inputs: Inputs) -> Tensor:
         """Return the mean loss of a batch."""
         items, rows, steps, targets, _, packings = inputs
+        X, negatives = self.named["X"], self.objective.draw()
+        if negatives is not None:
+            occurring, items, targets, places = narrow(items, targets, negatives.items)
+            X, negatives = X.index_select(0, occurring), negatives._replace(items=places)
         with self._autocast():
             # No position is trained on twice, so no two of them add to the gradient of one row;
             # those that fill up a batch share a row, and add zeros to its gradient.
-            outputs = self.network.run(items, packings).flatten(0, 1)
+            outputs = self.network.run(items, packings, X).flatten(0, 1)
             outputs = outputs.index_select(0, rows * items.shape[1] + steps)
-            corrections = self.network.corrections(items, rows, steps, outputs)
-            queries, vectors = self.network.queries(outputs), self.network.item_vectors()
-            return self.objective(queries, vectors, targets, corrections)
+            corrections = self.network.corrections(items, rows, steps, outputs, X)
+            queries, vectors = self.network.queries(outputs), self.network.item_vectors(X)
+            return self.objective(queries, vectors, targets, corrections, negatives)
 
     def _rehearse(self, inputs: Inputs) -> None:
         """Compute the gradients of a batch and forget them: all kernels are compiled then."""
@@ -319,7 +323,7 @@ class Minibatch(Trainer):
     def describe_device(cls, device: str, model: Model) -> str:
         assert isinstance(model.config.training, MinibatchSettings)
         backends = model.backends(device)
-        if model.config.training.loss in ("auto", "cross-entropy"):
+        if model.config.training.loss not in ("bpr-max", "bce"):
             backends |= {"loss": default_backend(device)}
         if device == "cuda":
             backends |= {"ranking": ranking_backend(device)}

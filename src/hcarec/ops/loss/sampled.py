@@ -6,15 +6,19 @@ is a position's own target does not count there.
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import logsigmoid, softplus
+from torch.nn.functional import embedding, logsigmoid, softplus
+
+from hcarec.ops.loss.torch import cross_entropy
 
 Corrections = tuple[Tensor, Tensor, Tensor]
 """Items int32, ascending and distinct within a position; offsets (P + 1,) int64; values float32."""
+
+NEVER = -1e9
+"""Added to the score of a negative that does not count."""
 
 
 class Sampled(NamedTuple):
@@ -40,17 +44,11 @@ def scores(
 
     The negatives are ascending.
     """
-    of_targets = (H * Z[targets]).sum(1).to(Z.dtype)
+    of_targets = _of_targets(H, Z, targets, corrections)
     of_negatives = (H @ Z[negatives].T).to(Z.dtype)  # autocast makes products of a lower type
     if corrections is not None:
-        items, offsets, values = corrections
-        position = torch.repeat_interleave(
-            torch.arange(len(H), device=H.device), offsets.diff(), output_size=len(items)
-        )
-        items = items.long()
-        # No more than one correction of a position is its target's: the order does not matter.
-        own = torch.where(items == targets[position], values, 0)
-        of_targets = of_targets.index_add(0, position, own)
+        items, _, values = corrections
+        position, items = _positions(corrections), items.long()
         # An item may have been drawn several times: each of its columns is corrected.
         first = torch.searchsorted(negatives, items)
         times = torch.searchsorted(negatives, items, right=True) - first
@@ -66,16 +64,78 @@ def scores(
     return Sampled(of_targets, of_negatives.masked_fill(negatives == targets[:, None], -torch.inf))
 
 
-def sampled_softmax(found: Sampled, log_q: Tensor) -> Tensor:
-    """Return the mean cross-entropy of each target among the negatives.
+def sampled_softmax(
+    H: Tensor,
+    Z: Tensor,
+    targets: Tensor,
+    negatives: Tensor,
+    log_chances: Tensor,
+    corrections: Corrections | None,
+    backend: str | None = None,
+    threads: int | None = None,
+) -> Tensor:
+    """Return the mean of log(exp s_t + sum_j exp s_j / c_j) - s_t over positions.
 
-    A negative stands for 1 / (K q) items, q being the chance to draw it, so that its score is
-    lowered by log(K q); `log_q` (K,).
+    t is a position's target, j runs over all negatives (K,) but t, ascending and distinct, and c_j
+    is the chance that j is among them, so that the sum is right on average; `log_chances` (K,).
+
+    This is the cross-entropy of one item more than the negatives, that of a score of 0, where
+    scores are relative to the target's: log c_j and s_t become two more columns of a product.
     """
-    K = found.negatives.shape[1]
-    negatives = found.negatives - log_q - math.log(K)
-    together = torch.cat([found.targets[:, None], negatives], dim=1)
-    return (torch.logsumexp(together, dim=1) - found.targets).mean()
+    H, Z = H.float(), Z.float()
+    of_targets = _of_targets(H, Z, targets, corrections)
+    one = H.new_ones(max(len(H), len(negatives)), 1)
+    queries = torch.cat([H, one[: len(H)], -of_targets[:, None]], dim=1)
+    vectors = torch.cat(
+        [embedding(negatives, Z), -log_chances[:, None], one[: len(negatives)]], dim=1
+    )
+    last = torch.full_like(targets, len(negatives))
+    with torch.autocast(H.device.type, enabled=False):  # for relative scores it is too coarse
+        return cross_entropy(
+            queries,
+            torch.cat([vectors, vectors.new_zeros(1, vectors.shape[1])]),
+            last,
+            _among(corrections, targets, negatives, len(Z), H),
+            backend,
+            threads,
+        )
+
+
+def _of_targets(H: Tensor, Z: Tensor, targets: Tensor, corrections: Corrections | None) -> Tensor:
+    """Return the corrected scores of targets (P,)."""
+    found = (H * embedding(targets, Z)).sum(1).to(Z.dtype)
+    if corrections is None:
+        return found
+    items, _, values = corrections
+    position = _positions(corrections)
+    # No more than one correction of a position is its target's: the order does not matter.
+    return found.index_add(0, position, torch.where(items == targets[position], values, 0))
+
+
+def _positions(corrections: Corrections) -> Tensor:
+    """Return the position of every correction."""
+    items, offsets, _ = corrections
+    numbers = torch.arange(len(offsets) - 1, device=items.device)
+    return torch.repeat_interleave(numbers, offsets.diff(), output_size=len(items))
+
+
+def _among(
+    corrections: Corrections | None, targets: Tensor, negatives: Tensor, n_items: int, H: Tensor
+) -> Corrections:
+    """Return the corrections of negatives, by their places, and one that takes out the target."""
+    places = torch.full((n_items,), -1, device=H.device)
+    places[negatives] = torch.arange(len(negatives), device=H.device)
+    own = places[targets]
+    position, column = (own >= 0).nonzero().squeeze(1), own[own >= 0]
+    values = H.new_full((len(position),), NEVER)
+    if corrections is not None:
+        items, of = corrections[0].long(), _positions(corrections)
+        kept = (places[items] >= 0) & (items != targets[of])
+        position, column = torch.cat([position, of[kept]]), torch.cat([column, places[items[kept]]])
+        values = torch.cat([values, corrections[2][kept]])
+    order = (position * len(negatives) + column).argsort()
+    offsets = torch.bincount(position, minlength=len(H)).cumsum(0)
+    return column[order].int(), torch.cat([offsets.new_zeros(1), offsets]), values[order]
 
 
 def bpr_max(found: Sampled, penalty: float = 1.0) -> Tensor:

@@ -65,9 +65,12 @@ class SequenceNetwork(Module):
         """Return all parameters by the names of `theta`."""
         return {name: self.tensors[key] for name, key in self._keys.items()}
 
-    def item_vectors(self) -> Tensor:
-        """Return what queries are multiplied with, Z (n_items, d); of unit length for cosines."""
-        Z = self.tensors["X"]
+    def item_vectors(self, X: Tensor | None = None) -> Tensor:
+        """Return what queries are multiplied with, Z (n_items, d); of unit length for cosines.
+
+        `X` holds some of the rows of the parameter X, where not all of them are needed.
+        """
+        Z = self.tensors["X"] if X is None else X
         if self.network.item_norm:
             Z = norm(Z, self.tensors["norm_item"])
         return unit(Z) if self.network.scores == "cosine" else Z
@@ -109,11 +112,14 @@ class SequenceNetwork(Module):
         shards = cut(lengths) if on_cpu else []
         return [self.pack(lengths, rows, T, send) for rows in shards or [np.arange(len(lengths))]]
 
-    def run(self, items: Tensor, shards: Sequence[Any]) -> Tensor:
-        """Return the output of every step of a batch that is laid out, see `forward`."""
+    def run(self, items: Tensor, shards: Sequence[Any], X: Tensor | None = None) -> Tensor:
+        """Return the output of every step of a batch that is laid out, see `forward`.
+
+        With `X`, some rows of the parameter X, items are numbers of its rows.
+        """
         d = self.network.d
         places = torch.cat([packing.places for packing in shards])
-        x = self._rows(items.reshape(-1).index_select(0, places))
+        x = self._rows(items.reshape(-1).index_select(0, places), X)
         seed = int(torch.randint(2**62, ())) if self.training else None  # of all dropout
         theta = self._layers()
         if len(shards) > 1:
@@ -130,23 +136,24 @@ class SequenceNetwork(Module):
         return o
 
     def corrections(
-        self, items: Tensor, rows: Tensor, steps: Tensor, o: Tensor
+        self, items: Tensor, rows: Tensor, steps: Tensor, o: Tensor, X: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor] | None:
         """Return the copy term of the positions (rows[p], steps[p]), or None without one.
 
-        items (B, T) as in `forward`, o (P, d) the outputs there -> items (n,) int32, ascending and
-        distinct within each position, offsets (P + 1,) int64, values (n,), see `copy_corrections`.
+        items (B, T) and X as in `run`, o (P, d) the outputs there -> items (n,) int32, ascending
+        and distinct within each position, offsets (P + 1,) int64, values (n,), see
+        `copy_corrections`.
         """
         if not self.network.copy_window:
             return None
-        Z, n_items = self._rows(items.reshape(-1)), len(self.tensors["X"])
+        Z, n_items = self._rows(items.reshape(-1), X), len(self.tensors["X"] if X is None else X)
         query = o @ self.tensors["copy_Q"].t()
         bias, scale, rate = (self.tensors[f"copy_{name}"] for name in ("bias", "scale", "rate"))
         return copy_corrections(items, rows, steps, query, Z, bias, scale, rate, n_items)
 
-    def _rows(self, items: Tensor) -> Tensor:
-        """Return the vectors of items (n,) -> (n, d), not at unit length."""
-        x = embedding(items, self.tensors["X"])
+    def _rows(self, items: Tensor, X: Tensor | None = None) -> Tensor:
+        """Return the vectors of items (n,), see `run` -> (n, d), not at unit length."""
+        x = embedding(items, self.tensors["X"] if X is None else X)
         return norm(x, self.tensors["norm_item"]) if self.network.item_norm else x
 
     def _layers(self) -> dict[str, Tensor]:
