@@ -36,15 +36,15 @@ PRODUCT, LOGIT = 2.4e-11, 1.14e-9
 """A target by an item of the catalog: by d, and its exponential; on all threads."""
 CATALOG, TARGET = 5.7e-9, 5.2e-9
 """A number of the item vectors, laid out anew, and of the targets' queries."""
-SAMPLED_PRODUCT, SAMPLED = 5.7e-11, 5.0e-9
-"""A target by a negative: by d, and its share of the loss, twice that of losses of pairs."""
+SAMPLED_PRODUCT, SAMPLED = 5.7e-11, 1.0e-8
+"""A target by a negative, where losses are of pairs: by d, and its share of the loss."""
 CACHED, UNCACHED = 4_000_000, 1.42e-8
 """Scores of negatives that the caches hold, and what each costs in addition where they do not."""
 
 UPDATE = 9.1e-10
 """A parameter in a step of AdamW, clipping and averaging."""
-STEP = 1.4e-3
-"""A step beside all that."""
+STEP, NARROW = 1.4e-3, 6.0e-3
+"""A step beside all that, and what it takes to number its items, where some are sampled."""
 
 TORCH = 170 << 20
 """Bytes of torch itself, and of what it compiles and keeps."""
@@ -143,10 +143,13 @@ def _loss_seconds(
     if _scores_all(settings):
         parallel = targets * n_items * (PRODUCT * d + LOGIT)
         return parallel / threads + d * (epoch.steps * CATALOG * n_items + TARGET * targets)
-    scored, pairs = targets * settings.negatives, settings.loss != "sampled-softmax"
-    far = UNCACHED if scored / epoch.steps > CACHED else 0.0
-    own = SAMPLED_PRODUCT * d + SAMPLED * (2 if pairs else 1) + far
-    return scored * own + epoch.steps * ITEM_GRADIENT * n_items * d
+    negatives = settings.negatives
+    scored, steps = targets * negatives, epoch.steps
+    own = steps * NARROW + d * (steps * CATALOG * negatives + TARGET * targets)
+    if settings.loss == "sampled-softmax":
+        return scored * (PRODUCT * d + LOGIT) / threads + own
+    far = UNCACHED if scored / steps > CACHED else 0.0
+    return scored * (SAMPLED_PRODUCT * d + SAMPLED + far) + own
 
 
 def _attends(model: Model) -> bool:
@@ -173,8 +176,9 @@ def _memory(
         each = settings.positions if settings.batches == "positions" else 1
         targets = min(targets, settings.batch_size * each)
     numbers += int(targets * COPY_ENTRIES * _copy_window(model))
-    if _scores_all(settings):
-        numbers += n_items * (AT_ONCE + 3 * d)
-    else:
+    if settings.loss in ("bpr-max", "bce"):
         numbers += int(targets * settings.negatives * SCORES)
+    else:
+        scored = n_items if _scores_all(settings) else settings.negatives
+        numbers += scored * (AT_ONCE + 3 * d)
     return TORCH + 4 * numbers
