@@ -36,7 +36,7 @@ def test_markov_counts_what_follows_what(data: Sequences) -> None:
     counts: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
     for items in data:
         for n, item in enumerate(items.tolist()):
-            for distance, weight in ((1, 1.0), (2, 0.5), (3, 0.3)):
+            for distance, weight in ((1, 1.0), (2, 0.5), (3, 0.3), (4, 0.2), (5, 0.1)):
                 if n + distance < len(items):
                     counts[item][int(items[n + distance])] += weight
     model = Markov().fit(data)

@@ -19,7 +19,7 @@ ENTRY = 12 * 4
 """Bytes of an entry of the table, and of what counting holds beside it."""
 STEPS = 6e6
 """Steps that are counted in a second, about."""
-DISTANCE_WEIGHTS = (1.0, 0.5, 0.3)
+DISTANCE_WEIGHTS = (1.0, 0.5, 0.3, 0.2, 0.1)
 """Default weights of a step from an item to the one right after it, to the second one after it, and so on."""
 HISTORY_WEIGHTS = (1.0, 0.5, 0.3, 0.2, 0.1)
 """Default weights of the last event of a history, of the one before it, and so on."""
