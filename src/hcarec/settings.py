@@ -232,9 +232,9 @@ class MinibatchSettings(TrainerSettings):
     loss: str = choice("auto", LOSSES)
     """What is minimized; auto is cross-entropy over the whole catalog, or sampled-softmax where that is too large."""
     negatives: int = whole(2048, 1, 10**7)
-    """Items that a batch shares as negatives, for the losses other than cross-entropy."""
+    """Draws of items that a batch shares as negatives, for the losses other than cross-entropy; sampled-softmax takes each item once."""
     sampling: str = choice("popularity", ("uniform", "popularity"))
-    """How negatives are drawn; sampled-softmax corrects for it (logQ)."""
+    """How negatives are drawn; sampled-softmax corrects for it, by the chance of each item to be among them."""
     learning_rate: float = number(0.001)
     """Step of AdamW."""
     weight_decay: float = number(0.01)

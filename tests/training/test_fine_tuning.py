@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,7 @@ from hcarec.errors import ConfigError, DeviceError, ModelError
 from hcarec.settings import RunSettings
 from hcarec.training import Callback, checkpoint, fine_tuning, train
 from hcarec.training.fine_tuning import go_on
-from hcarec.training.trainer import Diverged
+from hcarec.training.trainer import Diverged, Progress
 
 Command = Callable[..., tuple[int, str, str]]
 QUICK: dict[str, Any] = {
@@ -130,7 +131,7 @@ def test_interrupted_it_goes_on_bit_for_bit(
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
-@pytest.mark.parametrize("damage", ["values", "step", "tensors", "file", "no file"])
+@pytest.mark.parametrize("damage", ["values", "step", "tensors", "file", "no file", "nothing"])
 def test_a_damaged_checkpoint_is_one_line(
     damage: str, data: Sequences, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,6 +149,8 @@ def test_a_damaged_checkpoint_is_one_line(
         path.write_bytes(path.read_bytes()[:-8])
     else:
         del content["files"]["chosen"]
+    if damage == "nothing":
+        del content["chosen_trainer"]
     (folder / "checkpoint.json").write_text(json.dumps(content))
     with pytest.raises(ModelError, match=r"checkpoint.*is damaged") as raised:
         train(data, tmp_path / "m", resume=True, **TUNED)
@@ -207,6 +210,42 @@ def test_ended_early_the_chosen_epoch_is_kept_and_the_run_goes_on(
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
+class Interrupting(Callback):
+    """Presses Ctrl-C while the last epoch is judged."""
+
+    def judged(self, epoch: int, *_: Any) -> None:
+        if epoch == TUNED["epochs"]:
+            signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("evaluate_every", [1, 2])
+def test_interrupted_in_the_last_evaluation_it_does_not_begin(
+    evaluate_every: int, data: Sequences, tmp_path: Path
+) -> None:
+    settings = TUNED | {"evaluate_every": evaluate_every}
+    whole = train(data, tmp_path / "whole", **settings)
+    ended = train(data, tmp_path / "cut", callback=Interrupting(), **settings)
+    assert not ended.about["finished"] and "fine_tuning" not in ended.about["training"]
+    resumed = train(data, tmp_path / "cut", resume=True, **settings)
+    assert resumed.about["finished"] and resumed.about["metrics"] == whole.about["metrics"]
+    assert train(data, callback=Interrupting(), **QUICK).about["finished"]  # only the test is left
+
+
+class StoppingLate(Stopping):
+    """Ends the run when there is nothing left to learn."""
+
+    def stops(self) -> bool:
+        return self.learning and self.last
+
+    def chunk(self, now: Progress, events_per_second: float) -> None:
+        self.last = now.complete and now.epoch == TUNED["fine_tuning"] + TUNED["epochs"]
+
+
+def test_ended_after_its_last_step_it_is_finished(data: Sequences) -> None:
+    settings = TUNED | {"evaluate_every": TUNED["epochs"]}  # the last epoch is the chosen one
+    assert train(data, callback=StoppingLate(), **settings).about["finished"]
+
+
 def _fail_on_validation_events(
     error: Exception, data: Sequences, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,6 +290,12 @@ def test_where_memory_runs_out_the_chosen_epoch_is_kept(
     assert re.search(r"the model of epoch \d is kept$", str(raised.value))
     assert load(tmp_path / "m").about["finished"] is False
     train(data, tmp_path / "m", resume=True, **TUNED)
+    with monkeypatch.context() as patched:
+        _fail_on_validation_events(MemoryError(), data, patched)
+        with pytest.raises(DeviceError, match=r"the model that was in .* before is kept$"):
+            train(data, tmp_path / "m", resume=True, **TUNED | {"epochs": 4})
+        with pytest.raises(DeviceError, match=r"nothing was written$"):
+            train(data, **TUNED)
     files = [tmp_path / name / "model.safetensors" for name in ("whole", "m")]
     assert files[0].read_bytes() == files[1].read_bytes()
 

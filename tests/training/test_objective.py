@@ -11,7 +11,7 @@ import torch
 from hcarec import synthetic, train
 from hcarec.settings import MinibatchSettings
 from hcarec.training import minibatch
-from hcarec.training.objective import Objective, narrow
+from hcarec.training.objective import Negatives, Objective, narrow
 
 QUICK: dict[str, Any] = {
     "model": "hca-gru", "preset": "paper", "trainer": "minibatch", "d": 8, "epochs": 1,
@@ -59,3 +59,16 @@ def test_a_batch_learns_from_the_rows_that_it_needs_as_from_all(
     whole = train(data, **QUICK, **options, loss=loss)
     for name, values in whole.theta.items():
         np.testing.assert_allclose(narrowed.theta[name], values, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("loss", ["sampled-softmax", "bpr-max", "bce"])
+def test_targets_that_are_all_the_negatives_teach_nothing(loss: str) -> None:
+    H, Z = torch.randn(3, 4, requires_grad=True), torch.randn(2, 4, requires_grad=True)
+    settings = MinibatchSettings(loss=loss, negatives=5)
+    objective = Objective(settings, np.array([0, 9]), torch.device("cpu"), 1, None)
+    negatives = Negatives(torch.ones(1, dtype=torch.int64), torch.zeros(1))
+    value = objective(H, Z, torch.ones(3, dtype=torch.int64), None, negatives)
+    value.backward()
+    assert value.isfinite()
+    assert H.grad is not None and Z.grad is not None and bool(H.grad.isfinite().all())
+    assert not Z.grad[0].any() and bool(Z.grad.isfinite().all())

@@ -86,7 +86,7 @@ def train(
         show(trained, out)
     if not finished:
         there = "the model that was there before stays until this one is finished" if kept else "" if done else "there is no model yet"
-        console(stderr=True).print(f"stopped in epoch {done + 1}{', ' * bool(there)}{there}; go on with --resume")
+        console(stderr=True).print(f"stopped after {done} epoch{'s' * (done != 1)}{', ' * bool(there)}{there}; go on with --resume")
         raise Exit(130)
 
 

@@ -87,9 +87,11 @@ def go_on(
     gc.collect()  # the trainer before may still hold memory of a card
     trainer = trainer_of(model)(model, part, run)
     trainer.take_over(state)
-    for number in range(first, first + model.config.training.epochs_after_choice):
+    last = first + model.config.training.epochs_after_choice - 1
+    for number in range(first, last + 1):
         for now in trainer.epoch(number):
-            if report is not None and report(now):
+            ends = report is not None and report(now)
+            if ends and not (now.complete and number == last):
                 return False
     model.theta = trainer.parameters
     model.parameters_changed()

@@ -14,7 +14,7 @@ from hcarec.errors import DeviceError
 from hcarec.evaluation import evaluate_part, finite
 from hcarec.models import Model
 from hcarec.models.network import NetworkModel, has_counting
-from hcarec.training import fine_tuning, fusing, yardsticks
+from hcarec.training import checkpoint, fine_tuning, fusing, yardsticks
 from hcarec.training.checkpoint import Checkpoint
 from hcarec.training.resources import Plan
 from hcarec.training.task import Task
@@ -103,8 +103,19 @@ def finish(
         log = "".join(json.dumps(record) + "\n" for record in state.log).encode()
         model.save(task.out, log, keep_checkpoint=model.config.trains)
     if failure is not None:
-        raise DeviceError(f"{failure}; the model of epoch {state.chosen} is kept") from None
+        raise DeviceError(f"{failure}; {what_is_kept(task, state.chosen)}") from None
     return model
+
+
+def what_is_kept(task: Task, epoch: int | None) -> str:
+    """Say what is left of a run that failed; `epoch` is that of the model it could finish with."""
+    if task.holds_finished:
+        return f"the model that was in '{task.out}' before is kept"
+    if task.out is not None and task.keep_model and epoch is not None:
+        return f"the model of epoch {epoch} is kept"
+    if task.out is not None and checkpoint.exists(task.out):
+        return "the last checkpoint is kept"
+    return "nothing was written"
 
 
 def _fuse(task: Task) -> dict[str, Any]:

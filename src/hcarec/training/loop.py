@@ -20,7 +20,7 @@ from hcarec.evaluation import evaluate_part, finite
 from hcarec.models import Model
 from hcarec.training import checkpoint, fine_tuning, resuming
 from hcarec.training.checkpoint import Checkpoint
-from hcarec.training.finishing import Clock, finish
+from hcarec.training.finishing import Clock, finish, what_is_kept
 from hcarec.training.interrupts import stop_flag
 from hcarec.training.lock import one_run
 from hcarec.training.resources import check_fits, less_memory, plan
@@ -97,8 +97,9 @@ class Loop:
                 trainer = kind(task.model, task.train_part, task.run)
                 if state.trainer is not None:
                     assert task.out is not None
-                    judged = task.judged is not None
-                    resuming.restore(task.out, trainer, state, task.metric if judged else None)
+                    metric = task.metric if task.judged is not None else None
+                    tunes = fine_tuning.applies(task)
+                    resuming.restore(task.out, trainer, state, metric, tunes)
                 return self._learn(trainer, state)
         except Diverged as error:
             text = str(error)
@@ -113,16 +114,12 @@ class Loop:
 
     def _keep(self, state: Checkpoint) -> str:
         """Write the model of the best epoch so far, where there is one; say what is kept."""
-        task = self.task
-        if task.holds_finished:
-            return f"the model that was in '{task.out}' before is kept"
-        with contextlib.suppress(DeviceError), devices.failures(str, ""):
-            finish(task, state, self._clock(state), False, None)
-            if state.chosen is not None:
-                return f"the model of epoch {state.chosen} is kept"
-        if task.out is not None and checkpoint.exists(task.out):
-            return "the last checkpoint is kept"
-        return "nothing was written"
+        task, written = self.task, None
+        if not task.holds_finished:
+            with contextlib.suppress(DeviceError), devices.failures(str, ""):
+                finish(task, state, self._clock(state), False, None)
+                written = state.chosen
+        return what_is_kept(task, written)
 
     def _learn(self, trainer: Trainer, state: Checkpoint) -> bool:
         """Get ready and train; return whether the end was reached."""
@@ -134,7 +131,9 @@ class Loop:
             if task.parts.evaluated.any():
                 rankers.warm(task.run.device)
         with stop_flag() as stop:
-            return self._epochs(trainer, state, stop)
+            reached = self._epochs(trainer, state, stop)
+        # Ctrl-C in the last epoch: only the test is left, or much more.
+        return reached and not (stop.is_set() and fine_tuning.applies(task))
 
     def _epochs(self, trainer: Trainer, state: Checkpoint, stop: threading.Event) -> bool:
         """Train epoch by epoch; return whether the end was reached."""

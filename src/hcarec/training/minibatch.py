@@ -144,7 +144,7 @@ class Minibatch(Trainer):
                     batch = batches[place]
                     self._learn(batch, one.epochs * len(batches))
                     targets += len(batch.targets)
-            total = float(self.loss)  # only here is a GPU waited for
+            total = float(self.loss)  # a GPU is waited for, here and where negatives are drawn
             self.loss.zero_()
             if not total <= BOUND * max(targets, 1):
                 raise Diverged(number, f"batch {last} of {len(batches)}", ADVICE)
@@ -324,7 +324,8 @@ class Minibatch(Trainer):
         assert isinstance(model.config.training, MinibatchSettings)
         backends = model.backends(device)
         if model.config.training.loss not in ("bpr-max", "bce"):
-            backends |= {"loss": default_backend(device)}
+            whole = model.config.training.loss != "sampled-softmax" or device == "cpu"
+            backends |= {"loss": default_backend(device) if whole else "torch"}
         if device == "cuda":
             backends |= {"ranking": ranking_backend(device)}
         listed = "".join(f", {what} by {name}" for what, name in backends.items())

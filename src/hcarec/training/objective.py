@@ -18,7 +18,10 @@ POPULARITY = 0.75
 
 
 class Negatives(NamedTuple):
-    """Items that were drawn (K,), ascending, and the log of the chance of each to be among them."""
+    """Items that were drawn (K,), ascending, and the log of the chance of each to be among them.
+
+    Those of sampled softmax are distinct; the other losses draw some twice, and need no chances.
+    """
 
     items: Tensor
     log_chances: Tensor
@@ -79,9 +82,7 @@ class Objective:
         if negatives is None:
             return cross_entropy(H, Z, targets, corrections, self._backend, self._threads)
         if self._settings.loss == "sampled-softmax":
-            return sampled.sampled_softmax(
-                H, Z, targets, *negatives, corrections, self._backend, self._threads
-            )
+            return sampled.sampled_softmax(H, Z, targets, *negatives, corrections, self._threads)
         found = sampled.scores(H, Z, targets, negatives.items, corrections)
         return sampled.bpr_max(found) if self._settings.loss == "bpr-max" else sampled.bce(found)
 

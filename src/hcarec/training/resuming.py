@@ -101,17 +101,20 @@ def _held(out: Path) -> str:
     return f"{manifest.get('title')}{f' trained on {name}' if name else ''}{early}"
 
 
-def restore(out: Path, trainer: Trainer, state: Checkpoint, metric: str | None) -> None:
+def restore(
+    out: Path, trainer: Trainer, state: Checkpoint, metric: str | None, tunes: bool
+) -> None:
     """Let a trainer go on from a checkpoint; whatever is wrong with it is said in one line.
 
-    `metric` chooses the epoch; None where nothing is evaluated.
+    `metric` chooses the epoch; None where nothing is evaluated. `tunes` says whether the run is
+    fine-tuned in the end.
     """
     assert state.trainer is not None
     try:
         if state.best_theta is not None:
             check_parameters(trainer.model, state.best_theta)
         with devices.failures(lambda: "while the checkpoint was read", less_memory(trainer.model)):
-            _check_chosen(trainer, state)
+            _check_chosen(trainer, state, tunes)
             trainer.restore(state.trainer)
         now = trainer.progress
         if now.epoch != state.epoch or len(state.log) != now.epoch - (not now.complete):
@@ -124,9 +127,11 @@ def restore(out: Path, trainer: Trainer, state: Checkpoint, metric: str | None) 
         raise checkpoint.damaged(out, error) from None
 
 
-def _check_chosen(trainer: Trainer, state: Checkpoint) -> None:
+def _check_chosen(trainer: Trainer, state: Checkpoint, tunes: bool) -> None:
     """Refuse a state of the chosen epoch that training cannot go on from, by restoring it."""
     if state.chosen_trainer is None:
+        if tunes and state.chosen is not None:
+            raise ValueError(f"the trainer's state after epoch {state.chosen} is missing")
         return
     trainer.restore(state.chosen_trainer)
     if trainer.progress.epoch != state.chosen or not trainer.progress.complete:

@@ -35,7 +35,7 @@ class Rules:
 
 
 class Task:
-    """What a run is to do; all of it is known before the first epoch."""
+    """What a run is to do; all of it but `safe` is known before the first epoch."""
 
     def __init__(
         self,

@@ -149,7 +149,7 @@ class Trainer(ABC):
         """
 
     def take_over(self, state: TrainerState) -> None:
-        """Go on from the state of a trainer of another part, the epochs counted anew."""
+        """Go on from the state of a trainer of another part, at the beginning of an epoch."""
         raise ConfigError(f"the trainer {self.name} does not go on over another part")
 
     def warm(self) -> None:  # noqa: B027 - not every trainer compiles

@@ -18,7 +18,7 @@ Corrections = tuple[Tensor, Tensor, Tensor]
 """Items int32, ascending and distinct within a position; offsets (P + 1,) int64; values float32."""
 
 NEVER = -1e9
-"""Added to the score of a negative that does not count."""
+"""The score of a negative that does not count, or what is added to it."""
 
 
 class Sampled(NamedTuple):
@@ -71,7 +71,6 @@ def sampled_softmax(
     negatives: Tensor,
     log_chances: Tensor,
     corrections: Corrections | None,
-    backend: str | None = None,
     threads: int | None = None,
 ) -> Tensor:
     """Return the mean of log(exp s_t + sum_j exp s_j / c_j) - s_t over positions.
@@ -80,7 +79,8 @@ def sampled_softmax(
     is the chance that j is among them, so that the sum is right on average; `log_chances` (K,).
 
     This is the cross-entropy of one item more than the negatives, that of a score of 0, where
-    scores are relative to the target's: log c_j and s_t become two more columns of a product.
+    scores are relative to the target's: log c_j and s_t become two more columns of a product. On a
+    GPU plain torch computes it: negatives are few enough to hold their scores.
     """
     H, Z = H.float(), Z.float()
     of_targets = _of_targets(H, Z, targets, corrections)
@@ -96,7 +96,7 @@ def sampled_softmax(
             torch.cat([vectors, vectors.new_zeros(1, vectors.shape[1])]),
             last,
             _among(corrections, targets, negatives, len(Z), H),
-            backend,
+            "numba" if H.device.type == "cpu" else "torch",
             threads,
         )
 
@@ -143,8 +143,9 @@ def bpr_max(found: Sampled, penalty: float = 1.0) -> Tensor:
 
     The penalty is the weighted mean of the squared scores of negatives.
     """
-    weights = torch.softmax(found.negatives, dim=1)
-    finite = found.negatives.masked_fill(found.negatives.isinf(), 0.0)
+    own = found.negatives.isinf()
+    weights = torch.softmax(found.negatives.masked_fill(own, NEVER), dim=1).masked_fill(own, 0.0)
+    finite = found.negatives.masked_fill(own, 0.0)
     wins = torch.sigmoid(found.targets[:, None] - finite)
     return (
         -torch.log((weights * wins).sum(1) + 1e-24) + penalty * (weights * finite.square()).sum(1)
