@@ -82,7 +82,10 @@ MOST_BLOCKS = 2
 """Blocks of a network on a CPU, at most: a larger d is worth more there."""
 LEAST_D = 64
 """The least d with which a CPU scores the whole catalog, rather than sampled items."""
-SAMPLED: dict[str, Any] = {"loss": "sampled-softmax", "negatives": 1024, "evaluate_every": 2}
+SAMPLED: dict[str, Any] = {
+    "loss": "sampled-softmax", "negatives": 1024, "evaluate_every": 2,
+    "input_dropout": 0.2, "output_dropout": 0.2,
+}  # fmt: skip
 """What a CPU takes where the whole catalog would leave it too small a network."""
 ON_A_CPU = {
     "sizes": sizing.ALL, "blocks": MOST_BLOCKS, "least": LEAST_D, "sampled": SAMPLED,
