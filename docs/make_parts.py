@@ -383,7 +383,7 @@ def recipe() -> str:
         else:
             rows.append((f"`{name}`", *values))
     listed = table(("hca-gru at the size of a GPU", *KINDS), rows)
-    rare, large, sampled = rule.RARE_ITEMS["d"], rule.SHORT_LARGE, rule.SAMPLED["negatives"]
+    rare, large, sampled = rule.RARE_ITEMS["d"], rule.SHORT_LARGE, rule.SAMPLED
     bounds = f"""- *Repeats*: at least {rule.FEW_REPEATS:.0%} of the events are of an item that the user had before.
 - *Short*: below {rule.SHORT} events a user on average. *Long*: from {rule.LONG} on; in between `length` is {rule.LENGTH}.
 - *Rare items*: below {rule.RARE} events an item. There d is {rare}, and where nothing repeats dropout and weight decay
@@ -396,8 +396,8 @@ def recipe() -> str:
     fixed = ", ".join(f"{epochs} over {batches}" for batches, epochs in rule.FIXED_EPOCHS.items())
     numbers = f"""- d on a CPU: {sizes}; the largest with which at least {needed} fit into {sizing.BUDGET / 60:.0f} minutes,
   and the run into {sizing.MEMORY_SHARE:.0%} of the memory. At most {rule.MOST_BLOCKS} blocks.
-- Where that would be a d below {rule.LEAST_D}: sampled softmax against {sampled:,} items, with the largest d that leaves time
-  for {sizing.NEEDED_SAMPLED} epochs, every second one evaluated.
+- Where that would be a d below {rule.LEAST_D}: sampled softmax against {sampled["negatives"]:,} items, with dropout
+  {sampled["input_dropout"]:g} of inputs and outputs, and the largest d that leaves time for {sizing.NEEDED_SAMPLED} epochs, every second one evaluated.
 - Epochs without validation data: {fixed}; with repeats {rule.FIXED_EPOCHS_REPEATS}, with sampled softmax {rule.FIXED_EPOCHS_SAMPLED}."""
     return f"{bounds}\n\n{listed}\n\nThe same on all logs: {', '.join(same)}.\n\n{numbers}"
 
