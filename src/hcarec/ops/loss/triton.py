@@ -41,9 +41,8 @@ class Tile(NamedTuple):
             return 2 * D * (self.rows + self.stages * self.columns)
         if precision == "tf32":  # each tile of columns also transposed
             return 4 * D * (self.rows + 2 * self.stages * self.columns)
-        return (
-            4 * D * (2 * self.rows + (self.stages + 1) * self.columns)
-        )  # two terms of each, about
+        # Beside the terms that products are split into.
+        return 4 * D * (2 * self.rows + (self.stages + 1) * self.columns)
 
 
 # The greatest D of each, the fastest first: measured on an H200, smaller ones for smaller cards.
