@@ -148,13 +148,13 @@ def choosing(folder: Path = HERE / "results") -> str:
         kind = (tables.percent(size["repeats"]), f"{size['mean_length']:.0f}, {size['events'] / size['items']:.0f}")
         leaders = (_best(one, found[best]) for one in ({best: found[best]}, others, counted))
         kinds.append((f"{log}, {report.rule[log]}", *kind, *leaders))
-        minutes = [f"{record['seconds_here'] / 60:.0f}" for record in report.of(log, DEFAULT)]
+        minutes = [f"{record['run_seconds'] / 60:.0f}, {record['threads']}" for record in report.of(log, DEFAULT)]
         gain = (_gain(report, log, found, "HCA-GRU"), _levels(report, log, found), _gain(report, log, found, DEFAULT), *(minutes or ["-"])[:1])
         gains.append((f"{log}, {report.rule[log]}", *gain))
     head = ("log, rule", "repeats", "events a user, an item", "best", "best other model", "best that counts")
     rules = "What counts: POP, Markov and ItemKNN. F: items of the history are hidden; U: they may be listed."
     said = f"NDCG@10, mean over seeds, {report.seeds()}. Percentages: the share of the best figure that is reached. {rules}"
-    second = ("log, rule", "HCA-GRU over Markov", "its two levels add to GRU", "HCA-GRU, two cores, over Markov", "minutes on two cores")
+    second = ("log, rule", "HCA-GRU over Markov", "its two levels add to GRU", "HCA-GRU, two cores, over Markov", "minutes, threads of it")
     note = "The levels: difference in NDCG@10 with its 95% interval over users. *Not shown*: no difference that a test could show, corrected over the logs."
     words = "\n".join(f"- {line}" for line in report.words())
     parts = (table(head, kinds), said, table(second, gains), note, words, "[The whole contest](results/contest.md), with spreads and tests.")

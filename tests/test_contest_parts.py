@@ -29,7 +29,7 @@ def record(log: str, method: str, seed: int, value: float) -> dict[str, Any]:
     model = next(each.model for each in METHODS if each.name == method)
     return {
         "schema": SCHEMA, "key": f"{log}-{method}-{seed}-{rule}", "data": {"name": log}, "method": method, "config": {"model": model}, "seed": seed,
-        "selection": "validation", "rule": rule, "best": {}, "figures": figures, "curves": {}, "training_events": 1, "seconds_here": 720.0, "machine": {},
+        "selection": "validation", "rule": rule, "best": {}, "figures": figures, "curves": {}, "training_events": 1, "seconds_here": 750.0, "run_seconds": 720.0, "threads": 2, "machine": {},
     }  # fmt: skip
 
 

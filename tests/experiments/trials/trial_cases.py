@@ -51,7 +51,7 @@ def of_method(results: Results, log: str, method: str, rule: str) -> list[dict[s
 
 def timeless(results: Results) -> dict[str, Any]:
     """Return all records without the fields that depend on the clock or the machine."""
-    ignored = ("seconds_here", "training_seconds", "machine")
+    ignored = ("seconds_here", "training_seconds", "run_seconds", "machine")
     return {
         key: {name: value for name, value in record.items() if name not in ignored}
         for key, record in results.read().items()

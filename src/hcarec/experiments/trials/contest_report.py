@@ -145,15 +145,19 @@ class ContestReport:
             if not all(both):
                 continue
             mine, theirs = (records[0]["figures"][self.rule[log]][NDCG] for records in both)
-            config, minutes = both[0][0]["config"], both[0][0]["seconds_here"] / 60
-            size = f"d {config['d']}, {config['batches']}, epoch {both[0][0]['epoch']}"
+            record = both[0][0]
+            config, minutes = record["config"], record["run_seconds"] / 60
+            size = f"d {config['d']}, {config['batches']}, epoch {record['epoch']}"
             texts = (
                 tables.fraction(mine), tables.fraction(theirs), f"{mine / theirs - 1:+.1%}", size,
-                f"{minutes:.0f}",
+                f"{minutes:.0f}", str(record["threads"]),
             )  # fmt: skip
             rows.append([Cell(heading), *map(Cell, texts)])
-        columns = ["log", contest.DEFAULT, "Markov", "relative", "size", "minutes"]
-        note = "One seed. The preset sized for two cores; all minutes of the trial, evaluation too."
+        columns = ["log", contest.DEFAULT, "Markov", "relative", "size", "minutes", "threads"]
+        note = (
+            "One seed. The preset sized for two cores; minutes of the whole run, evaluation too, on"
+            " so many threads, beside whatever else ran there."
+        )
         table = TableOf(f"The default on two cores, NDCG@{K}", columns, rows, note)
         return Section("Without a GPU", [table] if rows else [])
 

@@ -230,6 +230,8 @@ class Trial:
             "protocols": {rule: protocols.fingerprint(each) for rule, each in seen.items()},
             "curves": {name: [_short(entry.get(name)) for entry in log] for name in CURVES},
             "training_seconds": about["training"]["training_seconds"],
+            "run_seconds": about["training"]["seconds"],
+            "threads": self.threads,
             "training_events": about["training"]["events"],
             "device": _device_name(about["training"]["device"]),
             "machine": describe(),
