@@ -188,6 +188,7 @@ def test_a_cpu_takes_sequences_where_a_gpu_takes_positions() -> None:
 def test_less_time_gives_smaller_sizes_then_fewer_epochs(
     name: str, data: Sequences, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setitem(recipe.SAMPLED, "negatives", 10)
     parts = split(data, "leave-one-out")
     evaluated, chosen = int(parts.evaluated.sum()), []
     for budget in (900.0, 3.0, 1.0, 0.5, 0.05):
@@ -231,6 +232,9 @@ def test_a_catalog_that_is_too_large_for_a_cpu_is_sampled(
     data: Sequences, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sizing, "plan", dear_catalog(sizing.plan))
+    whole = decided("hca-gru", data, TWO_CORES)[0].config.as_dict()
+    assert (whole["loss"], whole["d"]) == ("auto", 32)  # of 40 items none is worth leaving out
+    monkeypatch.setitem(recipe.SAMPLED, "negatives", 10)
     model, says = decided("hca-gru", data, TWO_CORES)
     expected = {"loss": "sampled-softmax", "d": 128, "batches": "positions", "evaluate_every": 2}
     assert model.config.as_dict().items() >= expected.items()
@@ -416,12 +420,13 @@ def test_fewer_than_the_fixed_number_of_epochs_are_told(
     data: Sequences, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sizing, "BUDGET", 0.05)
+    monkeypatch.setitem(recipe.SAMPLED, "negatives", 10)
     model = make("gru", preset="modern")
     model.set_catalog(data, np.asarray(data.items))
     everything = Run(data, Part(data.items, data.offsets), 0, judged=False, validates=False)
     says = recipe.decide(model, everything, TWO_CORES)
     assert model.config.epochs < recipe.FIXED_EPOCHS_SAMPLED
-    assert "as many as a CPU has time for of the preset's 30" in says.lines[1]
+    assert "as many as a CPU has time for of the preset's 20" in says.lines[1]
 
 
 def test_a_run_that_is_gone_on_with_keeps_its_settings(

@@ -75,7 +75,7 @@ STEPS, SMALLEST_BATCH = 30, 8
 
 FIXED_EPOCHS = {"sequences": 50, "prefixes": 20, "positions": 20}
 """Epochs of a run without validation data, by what batches are made of."""
-FIXED_EPOCHS_REPEATS, FIXED_EPOCHS_SAMPLED = 15, 30
+FIXED_EPOCHS_REPEATS, FIXED_EPOCHS_SAMPLED = 15, 20
 """The same, where items repeat, and where the loss is against sampled items."""
 
 MOST_BLOCKS = 2
@@ -83,7 +83,7 @@ MOST_BLOCKS = 2
 LEAST_D = 64
 """The least d with which a CPU scores the whole catalog, rather than sampled items."""
 SAMPLED: dict[str, Any] = {
-    "loss": "sampled-softmax", "negatives": 1024, "evaluate_every": 2,
+    "loss": "sampled-softmax", "negatives": 8192, "evaluate_every": 2,
     "input_dropout": 0.2, "output_dropout": 0.2,
 }  # fmt: skip
 """What a CPU takes where the whole catalog would leave it too small a network."""
@@ -201,7 +201,7 @@ def decide(model: Model, run: Run, machine: Machine) -> Decision:
         there = config.decide(settings)
         elsewhere = f"on a GPU: {_parts(there)}; {_size(there)}"
         settings["blocks"] = min(settings["blocks"], MOST_BLOCKS)
-        settings |= sizing.fit(model, settings, _sizes(log, config), run, machine)
+        settings |= sizing.fit(model, settings, _sizes(log, config, run.data.n_items), run, machine)
     lines = []
     if not run.judged and "epochs" in config.open:
         most, fixed = settings["epochs"], _fixed_epochs(log, config.decide(settings))
@@ -219,17 +219,18 @@ def decide(model: Model, run: Run, machine: Machine) -> Decision:
     return Decision((line, *lines), elsewhere)
 
 
-def _sizes(log: Log, config: Config) -> list[dict[str, Any]]:
+def _sizes(log: Log, config: Config, n_items: int) -> list[dict[str, Any]]:
     """Return the sizes that a CPU may take, in the order in which they are preferred.
 
-    What batches are made of, and the loss, change with the size where they are not given.
+    What batches are made of, and the loss, change with the size where they are not given; a catalog
+    of hardly more items than would be sampled is scored as a whole.
     """
     kinds = ["prefixes", "positions"] if log.is_short else ["sequences"]
     if "batches" not in config.open:
         kinds = [config.as_dict()["batches"]]
     largest_first = sorted(sizing.SIZES, reverse=True)
     whole = [{"d": d} | _batches(log, kind) for d in largest_first for kind in kinds]
-    if "loss" not in config.open:
+    if "loss" not in config.open or n_items < 2 * SAMPLED["negatives"]:
         return whole
     cheapest = _batches(log, kinds[-1]) | SAMPLED
     large_enough = [size for size in whole if size["d"] >= LEAST_D]

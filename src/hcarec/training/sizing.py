@@ -24,7 +24,7 @@ BUDGET = 900.0
 """Seconds that all of a run may take, by the plan, at the speed of the plan's constants."""
 NEEDED_EPOCHS = {"sequences": 30, "prefixes": 12, "positions": 12}
 """Epochs that must fit into the budget, by what batches are made of; a larger d comes after."""
-NEEDED_SAMPLED = 30
+NEEDED_SAMPLED = 20
 """The same, where the loss is against sampled items."""
 MEMORY_SHARE = 0.5
 """Share of the machine's memory that a run may take."""
