@@ -53,8 +53,8 @@ def test_without_a_network_the_synthetic_log_serves(hcarec: Process, tmp_path: P
     for name in SERVED:
         assert (out / name / "model.safetensors").is_file()
     notes = [line for line in done.stderr.partition("nanobind: ")[0].splitlines() if line]  # Triton reports leaks of its own at exit
-    told = ["modern", "counting", "learned the validation events too, in 2 epochs"]
-    assert [line.partition(":")[0] for line in notes] == told, done.stderr
+    expected_notes = ["modern", "counting", "learned the validation events too, in 2 epochs"]
+    assert [line.partition(":")[0] for line in notes] == expected_notes, done.stderr
     report = (out / "report.html").read_text()
     for expected in ("Methods compared", "HCA-GRU-x5-h5", "data:image/png", "hcarec recommend"):
         assert expected in report, expected

@@ -324,8 +324,8 @@ class Minibatch(Trainer):
         assert isinstance(model.config.training, MinibatchSettings)
         backends = model.backends(device)
         if model.config.training.loss not in ("bpr-max", "bce"):
-            whole = model.config.training.loss != "sampled-softmax" or device == "cpu"
-            backends |= {"loss": default_backend(device) if whole else "torch"}
+            in_torch = model.config.training.loss == "sampled-softmax" and device != "cpu"
+            backends |= {"loss": "torch" if in_torch else default_backend(device)}
         if device == "cuda":
             backends |= {"ranking": ranking_backend(device)}
         listed = "".join(f", {what} by {name}" for what, name in backends.items())

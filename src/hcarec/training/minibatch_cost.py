@@ -145,11 +145,11 @@ def _loss_seconds(
         return parallel / threads + d * (epoch.steps * CATALOG * n_items + TARGET * targets)
     negatives = settings.negatives
     scored, steps = targets * negatives, epoch.steps
-    own = steps * NARROW + d * (steps * CATALOG * negatives + TARGET * targets)
+    laid_out = steps * NARROW + d * (steps * CATALOG * negatives + TARGET * targets)
     if settings.loss == "sampled-softmax":
-        return scored * (PRODUCT * d + LOGIT) / threads + own
+        return scored * (PRODUCT * d + LOGIT) / threads + laid_out
     far = UNCACHED if scored / steps > CACHED else 0.0
-    return scored * (SAMPLED_PRODUCT * d + SAMPLED + far) + own
+    return scored * (SAMPLED_PRODUCT * d + SAMPLED + far) + laid_out
 
 
 def _attends(model: Model) -> bool:

@@ -84,10 +84,10 @@ def sampled_softmax(
     """
     H, Z = H.float(), Z.float()
     of_targets = _of_targets(H, Z, targets, corrections)
-    one = H.new_ones(max(len(H), len(negatives)), 1)
-    queries = torch.cat([H, one[: len(H)], -of_targets[:, None]], dim=1)
+    ones = H.new_ones(max(len(H), len(negatives)), 1)
+    queries = torch.cat([H, ones[: len(H)], -of_targets[:, None]], dim=1)
     vectors = torch.cat(
-        [embedding(negatives, Z), -log_chances[:, None], one[: len(negatives)]], dim=1
+        [embedding(negatives, Z), -log_chances[:, None], ones[: len(negatives)]], dim=1
     )
     last = torch.full_like(targets, len(negatives))
     with torch.autocast(H.device.type, enabled=False):  # for relative scores it is too coarse
@@ -103,13 +103,13 @@ def sampled_softmax(
 
 def _of_targets(H: Tensor, Z: Tensor, targets: Tensor, corrections: Corrections | None) -> Tensor:
     """Return the corrected scores of targets (P,)."""
-    found = (H * embedding(targets, Z)).sum(1).to(Z.dtype)
+    of_targets = (H * embedding(targets, Z)).sum(1).to(Z.dtype)
     if corrections is None:
-        return found
+        return of_targets
     items, _, values = corrections
     position = _positions(corrections)
     # No more than one correction of a position is its target's: the order does not matter.
-    return found.index_add(0, position, torch.where(items == targets[position], values, 0))
+    return of_targets.index_add(0, position, torch.where(items == targets[position], values, 0))
 
 
 def _positions(corrections: Corrections) -> Tensor:
@@ -125,8 +125,8 @@ def _among(
     """Return the corrections of negatives, by their places, and one that takes out the target."""
     places = torch.full((n_items,), -1, device=H.device)
     places[negatives] = torch.arange(len(negatives), device=H.device)
-    own = places[targets]
-    position, column = (own >= 0).nonzero().squeeze(1), own[own >= 0]
+    of_target = places[targets]
+    position, column = (of_target >= 0).nonzero().squeeze(1), of_target[of_target >= 0]
     values = H.new_full((len(position),), NEVER)
     if corrections is not None:
         items, of = corrections[0].long(), _positions(corrections)
@@ -143,9 +143,11 @@ def bpr_max(found: Sampled, penalty: float = 1.0) -> Tensor:
 
     The penalty is the weighted mean of the squared scores of negatives.
     """
-    own = found.negatives.isinf()
-    weights = torch.softmax(found.negatives.masked_fill(own, NEVER), dim=1).masked_fill(own, 0.0)
-    finite = found.negatives.masked_fill(own, 0.0)
+    is_target = found.negatives.isinf()
+    weights = torch.softmax(found.negatives.masked_fill(is_target, NEVER), dim=1).masked_fill(
+        is_target, 0.0
+    )
+    finite = found.negatives.masked_fill(is_target, 0.0)
     wins = torch.sigmoid(found.targets[:, None] - finite)
     return (
         -torch.log((weights * wins).sum(1) + 1e-24) + penalty * (weights * finite.square()).sum(1)
