@@ -103,7 +103,7 @@ class LiveTable(Callback):
         if self._live is None:
             self._live = Live(console=console(stderr=True), refresh_per_second=5, transient=True)
             self._live.start()
-        self._live.update(self._table())
+        self._live.update(self._table(), refresh=force)
 
     def _table(self) -> Any:
         from rich.table import Table
