@@ -312,6 +312,14 @@ def test_what_is_given_goes_before_the_preset(data: Sequences, tmp_path: Path) -
     assert any(note.startswith("on a GPU: ") for note in heard.notes)
 
 
+def test_nothing_is_announced_of_a_run_that_is_refused(data: Sequences, tmp_path: Path) -> None:
+    train(data, tmp_path / "m", model="pop", compare=False)
+    heard = Listener()
+    with pytest.raises(ConfigError, match="already holds POP"):
+        train(data, tmp_path / "m", preset="modern", callback=heard, **QUICK)
+    assert not heard.lines
+
+
 def test_what_is_decided_goes_with_what_is_given(data: Sequences) -> None:
     config = decided("sasrec", data, TWO_CORES, length=7)[0].config.as_dict()
     assert (config["length"], config["copy_window"]) == (7, 7)

@@ -59,7 +59,7 @@ class Loop:
         task = self.task
         items, offsets = np.asarray(task.train_part.items), np.asarray(task.train_part.offsets)
         task.model.set_catalog(task.data, items)
-        notes = task.settle()
+        decided, notes = task.settle()
         n_evaluated = int(task.parts.evaluated.sum())
         planned = plan(
             task.model, task.train_part, task.data.n_items, n_evaluated, task.run.threads,
@@ -70,6 +70,8 @@ class Loop:
         state = resuming.begin(
             task.out, task.identity(), task.model.config.epochs, resume, overwrite
         )
+        for line in decided:
+            task.callback.note(line)
         # The unscaled plan decides: it is no clock's.
         on_gpu = task.run.device != "cpu"
         stated = planned.without_times() if on_gpu else planned.on_machine(slowness())

@@ -89,14 +89,15 @@ class Task:
         """Say whether validation events choose the epoch."""
         return self.selection == "validation"
 
-    def settle(self) -> tuple[str, ...]:
-        """Decide on device and whatever else is left to the data; return that in words."""
+    def settle(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Decide on device and whatever else is left to the data; return what the preset decided
+        and what goes with the plan, in words."""
         if not self.model.config.trains:
             self.run = replace(self.run, device=Trainer.choose_device(self.run.device))
-            return ()
+            return (), ()
         kind = trainer_of(self.model)
         self.run = replace(self.run, device=kind.choose_device(self.run.device))
-        elsewhere = self._apply_recipe() if self.model.config.open else None
+        decided, elsewhere = self._apply_recipe() if self.model.config.open else ((), None)
         note = settle(self.model, self.run.device)
         if (
             has_counting(self.model) and find_spec("numba") is None
@@ -106,17 +107,15 @@ class Task:
                 " pip install numba, or --set counting=false"
             )
         device = kind.describe_device(self.run.device, self.model)
-        return tuple(filter(None, (device, elsewhere, note)))
+        return decided, tuple(filter(None, (device, elsewhere, note)))
 
-    def _apply_recipe(self) -> str | None:
-        """Let the preset decide what it leaves to log and machine; say what a GPU would get."""
+    def _apply_recipe(self) -> tuple[tuple[str, ...], str | None]:
+        """Let the preset decide what it leaves open; say what, and what a GPU would get."""
         evaluated, machine = int(self.parts.evaluated.sum()), sizing.Machine.here(self.run.device)
         judged = self.judged is not None
         run = sizing.Run(self.data, self.train_part, evaluated, judged, self.validates)
         decision = recipe.decide(self.model, run, machine)
-        for line in decision.lines:
-            self.callback.note(line)
-        return decision.elsewhere
+        return decision.lines, decision.elsewhere
 
     def identity(self) -> dict[str, Any]:
         """Return what two runs must share for one to go on with the other; `epochs` may grow."""
