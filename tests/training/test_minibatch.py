@@ -117,7 +117,8 @@ def test_sasrec_learns_what_follows(batches: str, data: Sequences) -> None:
 def test_threads_change_no_bit_of_sasrec(data: Sequences, monkeypatch: pytest.MonkeyPatch) -> None:
     from hcarec.ops.hca import shards
 
-    monkeypatch.setattr(shards, "FEWEST", 40)  # several shards in a batch
+    for limit in ("HALVED", "QUARTERED"):  # several shards in a batch
+        monkeypatch.setattr(shards, limit, 40)
     one, two = (
         train(data, epochs=2, **{**QUICK, **SASREC, "threads": threads}) for threads in (1, 3)
     )

@@ -14,7 +14,7 @@ import numpy as np
 from hcarec.data.split import Part
 from hcarec.hardware import Cost
 from hcarec.models import Model
-from hcarec.ops.hca.shards import FEWEST, PARTS, POSITIONS
+from hcarec.ops.hca.shards import shards_of
 from hcarec.settings import MinibatchSettings
 
 # The network, forward and backward; the first three run on all threads where a batch is large.
@@ -127,8 +127,7 @@ def _network_seconds(
     (n_items, d), read = shapes["X"], epoch.read
     dense, layers = _numbers(shapes) - n_items * d, _layers(model)
     levels = sum(width > 1 for width in model.windows)
-    events = read / epoch.steps
-    shards = max(1, min(events // FEWEST, PARTS), events // POSITIONS)
+    shards = shards_of(int(read / epoch.steps))
     attention = PADDED + ATTENDED * epoch.attended if _attends(model) else 0.0
     parallel = read * (WEIGHT * dense + d * layers * (LAYER + LEVEL * levels + attention))
     serial = read * (EVENT + ROW * d) + epoch.steps * ITEM_GRADIENT * n_items * d

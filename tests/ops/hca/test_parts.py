@@ -51,13 +51,18 @@ def test_packing_of_nothing() -> None:
 
 
 def test_a_batch_is_cut_by_its_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shards, "POSITIONS", 6)
-    monkeypatch.setattr(shards, "FEWEST", 3)
-    lengths = np.array([2, 5, 0, 20, 3, 1, 1])  # 32 events: 5 parts, of which one sequence fills 3
-    assert [rows.tolist() for rows in cut(lengths)] == [[3], [1, 4], [0, 5, 6]]
-    assert [rows.tolist() for rows in cut(np.array([2, 4, 1, 1, 3]))] == [[1], [4, 0], [2, 3]]
+    for limit, value in (("POSITIONS", 6), ("HALVED", 6), ("QUARTERED", 12)):
+        monkeypatch.setattr(shards, limit, value)
+    lengths = np.array([2, 5, 0, 20, 3, 1, 1])  # 32 events: 4 parts, of which one sequence fills 2
+    assert [rows.tolist() for rows in cut(lengths)] == [[3], [1], [4, 0, 5, 6]]
+    assert [rows.tolist() for rows in cut(np.array([2, 4, 1, 1, 3]))] == [[1, 4], [0, 2, 3]]
     assert [rows.tolist() for rows in cut(np.array([2, 3]))] == [[1, 0]]
     assert cut(np.zeros(3, np.int64)) == []
+
+
+def test_a_batch_is_cut_for_threads_by_twos() -> None:
+    events = [0, 1_023, 1_024, 4_095, 4_096, 23_999, 24_576, 40_000]
+    assert [shards.shards_of(number) for number in events] == [1, 1, 2, 2, 4, 4, 6, 8]
 
 
 def plain_recurrence(g: Tensor, W: Tensor, starts: np.ndarray) -> Tensor:

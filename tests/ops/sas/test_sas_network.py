@@ -174,8 +174,8 @@ def test_shards_have_the_gradients_of_the_whole(
     items, lengths = batch([5, 9, 0, 2] * 6, 9)
     found = []
     for size, threads in ((10**9, 1), (positions_in_a_shard, 2)):
-        monkeypatch.setattr(shards, "POSITIONS", size)
-        monkeypatch.setattr(shards, "FEWEST", size)
+        for limit in ("POSITIONS", "HALVED", "QUARTERED"):
+            monkeypatch.setattr(shards, limit, size)
         model = SASNetwork(network, random_theta(network), threads)
         o = model(items, lengths)
         (o * torch.linspace(-1, 1, o.numel()).view_as(o)).sum().backward()

@@ -26,8 +26,8 @@ from hcarec.ops.streams import stream
 
 POSITIONS = 4096
 """Events in a shard, about; fewer cost more calls, more leave the cache."""
-FEWEST, PARTS = 1024, 4
-"""A smaller batch is cut into at most that many parts of no fewer events, for several threads."""
+HALVED, QUARTERED = 1024, 4096
+"""Events from which a smaller batch is cut into two and into four shards, for several threads."""
 
 
 @contextmanager
@@ -46,9 +46,15 @@ def cut(lengths: np.ndarray) -> list[np.ndarray]:
     order = np.argsort(-lengths, kind="stable")
     order = order[lengths[order] > 0]
     before, total = np.cumsum(lengths[order]) - lengths[order], int(lengths.sum())
-    parts = max(1, min(total // FEWEST, PARTS), total // POSITIONS)
-    shard = before * parts // max(total, 1)
+    shard = before * shards_of(total) // max(total, 1)
     return [order[shard == number] for number in np.unique(shard)]
+
+
+def shards_of(events: int) -> int:
+    """Return how many shards a batch is cut into: even, so that two threads end together."""
+    if events < HALVED:
+        return 1
+    return 2 * max(1 + (events >= QUARTERED), events // (2 * POSITIONS))
 
 
 def keys_of(seed: int | None, shard: int) -> Keys:
