@@ -307,6 +307,16 @@ def test_several_seeds_at_once(stored: Path, tmp_path: Path, hcarec: Process) ->
     assert [outcome["seed"] for outcome in outcomes] == [0, 1]
     alone = train(Sequences.open(stored), model="gru", preset="paper", epochs=2, seed=1)
     assert outcomes[1]["metrics"] == alone.about["metrics"]
+    assert "run 1" not in done.stderr
+
+
+def test_several_seeds_say_once_what_the_preset_decided(stored: Path, tmp_path: Path, hcarec: Process) -> None:
+    pytest.importorskip("torch", reason="the preset modern needs torch")
+    settings = ["--model", "gru", "--split", "leave-one-out", "--set", "d=8", "--epochs", "1"]
+    done = hcarec("train", stored, "-o", tmp_path / "m", *settings, "--runs", "2", "--json", "-")
+    said = done.stderr.splitlines()
+    assert sum(": modern: " in line for line in said) == 1
+    assert {line[:6] for line in said if ": counting: " in line} <= {"run 1:", "run 2:"} and any(": counting: " in line for line in said)
 
 
 @pytest.mark.parametrize(("missing", "install"), [(("torch", "tensorboard"), "'hcarec[torch]'"), (("tensorboard",), "tensorboard")], ids=lambda one: one[0])

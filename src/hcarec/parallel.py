@@ -27,6 +27,16 @@ class _Reporter(Callback):
     def epoch(self, record: dict[str, Any], best: bool) -> None:
         self._messages.put((self._job, record["epoch"], self._epochs))
 
+    def note(self, text: str) -> None:
+        self._messages.put((self._job, text))
+
+
+class Watcher(NamedTuple):
+    """What hears of several runs: of (job, epoch, epochs), and of (job, a line to print)."""
+
+    epoch: Callable[[int, int, int], None]
+    note: Callable[[int, str], None]
+
 
 class Job(NamedTuple):
     """One run: where its model goes, and what `train` is given (model, seed, windows, ..)."""
@@ -35,13 +45,14 @@ class Job(NamedTuple):
     options: dict[str, Any]
 
 
-def train_several(data: Path, jobs: Sequence[Job], told: Callable[[int, int, int], None] | None = None) -> list[dict[str, Any]]:
-    """Train many models at once; return what became of each, in the order of the jobs. `told` hears of (job, epoch, epochs)."""
+def train_several(data: Path, jobs: Sequence[Job], watcher: Watcher | None = None) -> list[dict[str, Any]]:
+    """Train many models at once; return what became of each, in the order of the jobs."""
+    watcher = watcher or Watcher(lambda job, epoch, epochs: None, lambda job, text: None)
     context = multiprocessing.get_context("spawn")
     with safe_import_path(), context.Manager() as manager, ProcessPoolExecutor(min(len(jobs), cores()), mp_context=context) as pool:
         messages = manager.Queue()
         running = [pool.submit(_one, data, job, number, messages) for number, job in enumerate(jobs)]
-        _listen(running, messages, told or (lambda job, epoch, epochs: None))
+        _listen(running, messages, watcher)
         return [future.result() for future in running]
 
 
@@ -56,12 +67,13 @@ def _one(data: Path, job: Job, number: int, messages: Any) -> dict[str, Any]:
     return {"model": model.config.title, **model.about}
 
 
-def _listen(running: list[Future[dict[str, Any]]], messages: Any, told: Callable[[int, int, int], None]) -> None:
+def _listen(running: list[Future[dict[str, Any]]], messages: Any, watcher: Watcher) -> None:
     while True:
         done = wait(running, timeout=0).not_done
         try:
             while True:
-                told(*messages.get(timeout=0.2 if done else 0.01))
+                message = messages.get(timeout=0.2 if done else 0.01)
+                (watcher.epoch if len(message) == 3 else watcher.note)(*message)
         except queue.Empty:
             if not done:
                 return

@@ -151,8 +151,7 @@ def _several(data: Path, out: Path, runs: int, first_seed: int, options: dict[st
         if _on_gpu(options):
             how = stack.enter_context(sharing.card())
             console(stderr=True).print(f"runs that compute on the GPU share it {how}", markup=False)
-        told = stack.enter_context(watch_runs(runs))
-        outcomes = train_several(data, jobs, told)
+        outcomes = train_several(data, jobs, stack.enter_context(watch_runs(runs)))
     if json is not None:
         emit_json(json, outcomes)
     if json != "-":

@@ -7,12 +7,13 @@ import math
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from hcarec.cli.console import console
 from hcarec.extras import require
+from hcarec.parallel import Watcher
 from hcarec.training.callbacks import Callback
 
 if TYPE_CHECKING:
@@ -187,17 +188,24 @@ def _times(model: Model) -> str:
 
 
 @contextlib.contextmanager
-def watch_runs(runs: int) -> Iterator[Callable[[int, int, int], None]]:
-    """Show a bar per run while several go on at once; yield what is told of (run, epoch, epochs)."""
+def watch_runs(runs: int) -> Iterator[Watcher]:
+    """Show a bar per run while several go on at once, and once each line that one or more of them have to say."""
+    shown, lines = console(stderr=True), set[str]()
+
+    def note(run: int, text: str) -> None:
+        if text not in lines:
+            lines.add(text)
+            shown.print(f"run {run + 1}: {text}", markup=False)
+
     if not sys.stderr.isatty():
-        yield lambda run, epoch, epochs: None
+        yield Watcher(lambda run, epoch, epochs: None, note)
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("epochs"), TimeRemainingColumn())
-    with Progress(*columns, console=console(stderr=True), transient=True) as bars:
+    with Progress(*columns, console=shown, transient=True) as bars:
         tasks = [bars.add_task(f"run {run + 1}", total=None) for run in range(runs)]
-        yield lambda run, epoch, epochs: bars.update(tasks[run], completed=epoch, total=epochs)
+        yield Watcher(lambda run, epoch, epochs: bars.update(tasks[run], completed=epoch, total=epochs), note)
 
 
 def show_runs(outcomes: list[dict[str, Any]], out: Path) -> None:
