@@ -422,6 +422,8 @@ def test_without_validation_data_the_number_of_epochs_is_fixed(
     model = train(data, preset="modern", split="none", d=8, callback=heard)
     assert model.config.epochs == 1
     assert heard.lines[1].startswith("1 epoch, the preset's fixed number: no validation data")
+    elsewhere = next(note for note in heard.notes if note.startswith("on a GPU: "))
+    assert elsewhere.endswith("up to 1 epoch")
 
 
 def test_fewer_than_the_fixed_number_of_epochs_are_told(

@@ -197,13 +197,16 @@ def decide(model: Model, run: Run, machine: Machine) -> Decision:
         settings["fine_tuning"] = 0  # a rate that has fallen to zero learns nothing more
     length = config.decide(settings).as_dict()["length"]
     settings["copy_window"] = min(settings["copy_window"], length)  # where a length was given
+    unjudged = not run.judged and "epochs" in config.open
     if machine.device == "cpu":
         there = config.decide(settings)
+        if unjudged:
+            there = config.decide(settings | {"epochs": _fixed_epochs(log, there)})
         elsewhere = f"on a GPU: {_parts(there)}; {_size(there)}"
         settings["blocks"] = min(settings["blocks"], MOST_BLOCKS)
         settings |= sizing.fit(model, settings, _sizes(log, config, run.data.n_items), run, machine)
     lines = []
-    if not run.judged and "epochs" in config.open:
+    if unjudged:
         most, fixed = settings["epochs"], _fixed_epochs(log, config.decide(settings))
         settings["epochs"] = min(most, fixed)
         why = "the preset's fixed number"
