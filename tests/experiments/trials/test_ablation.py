@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -24,6 +25,7 @@ from hcarec.experiments.trials.report import write_trials
 from hcarec.experiments.trials.rules import deciding_rule
 from hcarec.experiments.trials.settings import TrialSettings
 from hcarec.experiments.trials.study import trial_results
+from hcarec.training.recipe import Log, settings_for
 
 ABSENT = (
     (REPEATS, {"block", "cosine scores", "LayerNorm on items"}),
@@ -39,7 +41,7 @@ def test_the_ablation_takes_out_what_a_log_has_and_shares_the_whole_network_with
     None
 ):
     settings = TrialSettings()
-    assert len(ablation.INGREDIENTS) == 10
+    assert len(ablation.INGREDIENTS) == 11
     for log, absent in ABSENT:
         made = ablation.trials([log_of()], {"log": log}, settings)
         assert set(ablation.left_out(log, settings)) == absent
@@ -53,6 +55,16 @@ def test_the_ablation_takes_out_what_a_log_has_and_shares_the_whole_network_with
         deciding = [trial for trial in contested if trial.rule == deciding_rule(log)]
         assert whole == {trial.key for trial in deciding if trial.method == "HCA-GRU"}
         assert {trial.seed for trial in made if trial.method == "HCA-GRU, d 64"} == {0}
+
+
+@pytest.mark.parametrize("log", [REPEATS, ONCE])
+def test_without_its_samples_a_network_has_what_goes_with_sequences(log: dict[str, Any]) -> None:
+    """Else samples would be held against sequences in batches and at a rate made for samples."""
+    samples = next(one for one in ablation.INGREDIENTS if "samples" in one.name)
+    config = ablation.changed(samples, log, TrialSettings())
+    assert config is not None
+    expected = settings_for("hca-gru", Log.of(log), "sequences")
+    assert expected["batches"] == "sequences" and expected.items() <= config.as_dict().items()
 
 
 def test_the_ablation_reports_what_each_ingredient_adds(

@@ -35,6 +35,7 @@ INGREDIENTS = (
     Ingredient("copy term", {"copy_window": 0}),
     Ingredient("counting term", {"counting": None}),
     Ingredient("prefixes or positions as samples", {"batches": "sequences"}),
+    Ingredient("residual fusion", {"fusion": "paper"}),
     Ingredient("masked padding, zero start", {"padding": "zero", "initial": "paper"}),
 )
 

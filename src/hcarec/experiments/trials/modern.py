@@ -9,6 +9,9 @@ from hcarec.settings import MODERN
 from hcarec.training.recipe import Log, settings_for
 
 
-def modern(model: str, log: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a network on a log, given by its statistics, at the size of a GPU."""
-    return {"preset": MODERN, **settings_for(model, Log.of(log))}
+def modern(model: str, log: Mapping[str, Any], batches: str | None = None) -> dict[str, Any]:
+    """Return the settings of a network on a log, given by its statistics, at the size of a GPU.
+
+    `batches` are those that were given, if any.
+    """
+    return {"preset": MODERN, **settings_for(model, Log.of(log), batches)}

@@ -58,8 +58,12 @@ class TrialSettings:
         return changes if self.epochs is None else changes | {"epochs": self.epochs}
 
     def modern(self, model: str, log: Mapping[str, Any], **other: Any) -> Config:
-        """Return the configuration of a network on a log, with `other` settings than usual."""
-        return self.config(model, **modern(model, log) | self.given(model) | other)
+        """Return the configuration of a network on a log, with `other` settings than usual.
+
+        What goes with other batches follows from these.
+        """
+        given = self.given(model) | other
+        return self.config(model, **modern(model, log, given.get("batches")) | given)
 
 
 def _names(model: str) -> set[str]:
