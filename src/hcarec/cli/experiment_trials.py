@@ -40,6 +40,9 @@ def run_trials(
         raise ConfigError(f"minutes is {minutes:g}: give a number above 0")
     if merged and dry_run:
         raise ConfigError("--merge joins finished records and --dry-run plans runs: give one of them")
+    for option, value in (("--minutes", minutes), ("--methods", settings.methods)):
+        if merged and value:
+            raise ConfigError(f"--merge runs nothing and joins all records that there are: leave out {option}")
     results = trial_results(out, settings.first_seed, work)
     if merged:
         fresh = merge(results, merged)
@@ -53,6 +56,8 @@ def run_trials(
     if dry_run:
         return show_plan(study)
     standing = _run(study) if not merged else None
+    if merged and not study.records():
+        raise ConfigError(f"none of the records that were joined is of the {name}, so that there is nothing to report: merge folders that hold some")
     written = write_trials(study)
     if json is not None:
         emit_json(json, tidy(study.records()))
@@ -77,19 +82,22 @@ def show_plan(study: TrialStudy) -> None:
     table = Table(box=None, padding=(0, 3, 0, 0))
     for heading in ("log", "method", "runs", "finished", "minutes"):
         table.add_column(heading, justify="left" if heading in ("log", "method") else "right")
-    runs, left, seconds = 0, 0, 0.0
+    runs, left, seconds = 0, 0, {"GPU": 0.0, "CPU": 0.0}
     for data_set in study.data:
         trials = [trial for trial in study.trials if trial.data == data_set]
         for method in dict.fromkeys(trial.method for trial in trials):
             piece = [trial for trial in trials if trial.method == method]
             todo = missing(piece, study.results)
             cost = sum(trial.seconds(records) for trial in todo)
-            runs, left, seconds = runs + len(piece), left + len(todo), seconds + cost
+            runs, left = runs + len(piece), left + len(todo)
+            seconds["GPU" if piece[0].on_card else "CPU"] += cost
             table.add_row(data_set.name, method, str(len(piece)), str(len(piece) - len(todo)), f"{cost / 60:.1f}")
     out.print(table)
-    out.print(f"{runs} runs, {runs - left} finished; the rest takes about {time_words(seconds)} one after the other, {study.at_once} at once")
-    if study.on_card and not any(record["device"] != "cpu" for record in records):
-        out.print("no run on a GPU is known yet: these are the times of one core")
+    times = " and ".join(f"{time_words(cost)} on the {where}" for where, cost in seconds.items() if cost)
+    rest = f"; the rest takes about {times} one after the other, {study.at_once} at once" if times else ""
+    out.print(f"{runs} runs, {runs - left} finished{rest}")
+    if seconds["GPU"] and not any(record["device"] != "cpu" for record in records):
+        out.print("no run on a GPU is known yet: the times of the GPU are those of one core")
 
 
 def _show(study: TrialStudy, written: list[Path]) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from experiments.trials.trial_cases import Done
+from experiments.trials.trial_cases import Done, copy_records, study
 
 
 def experiment(*arguments: object) -> tuple[int, str, str]:
@@ -59,8 +60,33 @@ def test_options_that_make_no_sense_are_refused(arguments: tuple[str, ...], word
     assert code != 0 and words in error
 
 
-def test_a_merge_is_no_plan(command: Any, done: Done, tmp_path: Path) -> None:
-    given = ("--merge", done[0], "--dry-run", "-o", tmp_path / "out")
-    code, _, error = command("experiment", "contest", *given)
-    assert code == 2
-    assert "--merge joins finished records and --dry-run plans runs: give one of them" in error
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("contest", ("--dry-run",), "--merge joins finished records and --dry-run plans runs"),
+        ("contest", ("--minutes", 5), "--merge runs nothing .*: leave out --minutes"),
+        ("contest", ("--methods", "GRU"), "--merge runs nothing .*: leave out --methods"),
+        ("ablation", (), "none of the records that were joined is of the ablation"),
+    ],
+)
+def test_a_merge_only_joins_what_it_reports(
+    name: str, options: tuple[Any, ...], words: str, command: Any, logs: dict[str, Path],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    study("contest", {"back": logs["back"]}, tmp_path / "pop", methods=("POP",)).run()
+    given = ("--merge", tmp_path / "pop", *options, "-o", tmp_path / "out")
+    code, _, error = command("experiment", name, *given)
+    assert code == 2 and re.search(words, error.splitlines()[-1])
+
+
+def test_a_plan_for_a_card_goes_by_what_ran_on_one(
+    done: Done, logs: dict[str, Path], tmp_path: Path
+) -> None:
+    """Records of a CPU say nothing of the card's times, and the other way round."""
+    copy_records(done, tmp_path / "out")
+    given = ("--data", f"new={logs['once']}", "-o", tmp_path / "out", "--dry-run", "--epochs", 3)
+    code, out, error = experiment("contest", *given, "--device", "cuda")
+    assert code == 0, error
+    assert " on the GPU and " in out and "the times of the GPU are those of one core" in out
+    code, out, _ = experiment("contest", *given, "--device", "cpu")
+    assert code == 0 and " on the CPU one after the other" in out and "GPU" not in out

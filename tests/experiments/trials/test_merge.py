@@ -81,6 +81,9 @@ def test_logs_of_one_name_and_different_data_are_not_merged(
         merge(trial_results(done[0]), [tmp_path / "theirs"])
     with pytest.raises(HcarecError, match="holds no records of a contest"):
         merge(trial_results(done[0]), [tmp_path / "nowhere"])
+    study("contest", {"back": logs["back"]}, tmp_path / "begun")
+    with pytest.raises(HcarecError, match="begun' holds no finished run: leave it out"):
+        merge(trial_results(done[0]), [tmp_path / "begun"])
 
 
 def test_ranks_that_were_left_behind_come_with_a_second_merge(done: Done, tmp_path: Path) -> None:

@@ -64,6 +64,12 @@ def test_estimates_come_from_earlier_trials_where_there_are_any(
     unknown = replace(trial, method="new")
     assert unknown.seconds(records) == pytest.approx(2 * unknown.planned_seconds)
     assert unknown.seconds([]) == unknown.planned_seconds > 3
+    on_card = replace(trial, device="cuda")
+    assert on_card.seconds(records) == trial.planned_seconds
+    fast = {**records[0], **took, "device": "NVIDIA H200", "config": trial.config.as_dict()}
+    fast |= {"seconds_here": 1.0, "planned_seconds": 50.0, "method": "GRU"}
+    assert on_card.seconds([*records, fast]) == pytest.approx(trial.planned_seconds / 50)
+    assert trial.seconds([*records, fast]) == 5.0
 
 
 def test_running_trials_needs_neither_polars_nor_plots(

@@ -36,7 +36,12 @@ def _merge(results: Results, sources: Sequence[Results]) -> int:
     for source in sources:
         for name, log in noted_statistics(source).items():
             _check_data(name, logs.setdefault(name, log), log, source)
-        for key, record in source.read().items():
+        found = source.read()
+        if not found:
+            raise ConfigError(
+                f"'{source.folder.parent}' holds no finished run: leave it out, or finish one there"
+            )
+        for key, record in found.items():
             if key not in known:
                 peers = [*known.values(), *(other for _, other in fresh.values())]
                 _check_record(record, peers, logs, source)

@@ -49,7 +49,8 @@ class TrialStudy:
     @cached_property
     def all_trials(self) -> list[Trial]:
         """All trials of the experiment, whichever methods are asked for."""
-        made: list[Trial] = NAMES[self.name](self.data, self.logs, self.settings)
+        settled = replace(self.settings, device="cuda" if self.on_card else "cpu")
+        made: list[Trial] = NAMES[self.name](self.data, self.logs, settled)
         threads = max(1, cores() // self.at_once)
         return [replace(trial, threads=threads) for trial in made]
 
@@ -76,18 +77,24 @@ class TrialStudy:
     def on_card(self) -> bool:
         """Whether mini-batches are computed on a GPU."""
         if self.settings.device != "auto":
-            return self.settings.device == "cuda"  # whether it is there is the trainer's to say
+            return self.settings.device == "cuda"  # a plan may be of another machine
+        return self._card_is_here("auto")
+
+    def _card_is_here(self, asked: str) -> bool:
+        """Whether there is a GPU; where it was asked for by name and is missing, an error."""
         try:
             from hcarec import devices
 
-            return devices.choose("auto") == "cuda"
+            return devices.choose(asked) == "cuda"
         except ImportError:
-            return False
+            return False  # that torch is missing is the trainer's to say
 
     def run(self) -> Standing:
         """Do what is missing, or as much of it as the minutes allow."""
         told = self.told or (lambda step, standing: None)
         trials = self.trials
+        if any(trial.on_card for trial in missing(trials, self.results)):
+            self._card_is_here("cuda")
         with contextlib.ExitStack() as stack:
             if self.on_card and self.at_once > 1 and missing(trials, self.results):
                 from hcarec import sharing

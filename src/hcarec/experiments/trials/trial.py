@@ -86,20 +86,27 @@ class Trial:
         """Estimate the seconds that the trial takes.
 
         From earlier ones of the method on the log; else from the plan, which is one for a CPU,
-        corrected by how earlier trials of the trainer kept to theirs.
+        corrected by how earlier trials of the trainer kept to theirs. Only those count that were
+        computed on a GPU, or on a CPU, as this one is.
         """
+        here = [record for record in records if (record["device"] != "cpu") == self.on_card]
         same = [
             record["seconds_here"]
-            for record in records
+            for record in here
             if record["data"]["fingerprint"] == self.data.fingerprint
             and record["method"] == self.method
         ]
         if same:
             return float(np.mean(same))
-        alike = [r for r in records if r["config"].get("trainer") == self._trainer]
+        alike = [r for r in here if r["config"].get("trainer") == self._trainer]
         planned = sum(record["planned_seconds"] for record in alike)
         pace = sum(record["seconds_here"] for record in alike) / planned if planned else 1.0
         return pace * self.planned_seconds
+
+    @property
+    def on_card(self) -> bool:
+        """Whether it is computed on a GPU; where the device is auto, the study has settled that."""
+        return self._trainer == "minibatch" and self.device == "cuda"
 
     @property
     def _trainer(self) -> str | None:
