@@ -19,7 +19,9 @@ RESULTS = HERE.parent / "benchmarks" / "results"
 TARGET = HERE / "benchmarks.md"
 HEAD = """# Benchmarks
 
-Written by `make docs` from `benchmarks/results/*.json`, which `make bench` writes. Ratios are taken inside one run.
+Written by `make docs` from `benchmarks/results/*.json`, which `make bench` writes. Ratios are taken inside one run;
+that of cut-cross-entropy is of another run than those beside it, which its line names. A *goal* is what the project set itself:
+the least for how fast something is, the most for how long it takes or how much memory. A figure on the other side has missed it.
 """
 
 

@@ -107,6 +107,7 @@ def _spread(values: Sequence[float]) -> str:
 # -- the contest -------------------------------------------------------------------------------------------------------
 
 NO_RECORDS = "The contest has not been run on this version yet."
+LEVELS = "The levels: difference in NDCG@10 with its 95% interval over users. *Not shown*: no difference that a test could show, corrected over the logs."
 
 
 def contest(folder: Path = HERE / "results") -> str:
@@ -124,13 +125,16 @@ def contest(folder: Path = HERE / "results") -> str:
         best = max(means[log].values())
         figures = [_figure(means[log].get(method), best, tables.fraction) for method in methods]
         rows.append((f"`{log}`", f"{report.logs[log]['users']:,}", f"{report.logs[log]['items']:,}", report.rule[log], *figures))
-    said = f"NDCG@10, mean over seeds, {report.seeds()}; the best in bold. F: items of the history are hidden; U: they may be listed."
+    said = f"NDCG@10, {_seeds(report)}; the best in bold. F: items of the history are hidden; U: they may be listed."
     left_out = " Logs on which only counting was run are left out." if len(means) < len(report.logs) else ""
     return f"{table(('log', 'users', 'items', 'rule', *methods), rows)}\n\n{said}{left_out} {_tested(report)}".strip()
 
 
 def choosing(folder: Path = HERE / "results") -> str:
-    """Say which model is best on which kind of log, and what HCA-GRU gains, from whatever records there are."""
+    """Say which model is best on which kind of log, and what HCA-GRU gains, from whatever records there are.
+
+    Columns of gains for which there are no records are left out.
+    """
     from hcarec.experiments.trials import tables
     from hcarec.experiments.trials.contest import DEFAULT, METHODS
 
@@ -153,12 +157,62 @@ def choosing(folder: Path = HERE / "results") -> str:
         gains.append((f"{log}, {report.rule[log]}", *gain))
     head = ("log, rule", "repeats", "events a user, an item", "best", "best other model", "best that counts")
     rules = "What counts: POP, Markov and ItemKNN. F: items of the history are hidden; U: they may be listed."
-    said = f"NDCG@10, mean over seeds, {report.seeds()}. Percentages: the share of the best figure that is reached. {rules}"
-    second = ("log, rule", "HCA-GRU over Markov", "its two levels add to GRU", "HCA-GRU, two cores, over Markov", "minutes, threads of it")
-    note = "The levels: difference in NDCG@10 with its 95% interval over users. *Not shown*: no difference that a test could show, corrected over the logs."
+    said = f"NDCG@10, {_seeds(report)}. Percentages: the share of the best figure that is reached. {rules}"
+    levels = "its two levels add to GRU"
+    second = ("log, rule", "HCA-GRU over Markov", levels, f"{DEFAULT}, over Markov", "minutes of it; threads")
+    known = [place for place in range(len(second)) if any(row[place] != "-" for row in gains)]
+    second, gains = tuple(second[place] for place in known), [tuple(row[place] for place in known) for row in gains]
+    notes = [LEVELS] if levels in second else []
+    cores = next(method.cores for method in METHODS if method.name == DEFAULT)
+    if any(record["threads"] < cores for log in means for record in report.of(log, DEFAULT)):
+        notes.append(f"Runs on fewer than {cores} threads shared the machine with others: their minutes are more than those of a run alone.")
     words = "\n".join(f"- {line}" for line in report.words())
-    parts = (table(head, kinds), said, table(second, gains), note, words, "[The whole contest](results/contest.md), with spreads and tests.")
+    parts = (table(head, kinds), said, table(second, gains), " ".join(notes), words, "[The whole contest](results/contest.md), with spreads and tests.")
     return "\n\n".join(part for part in parts if part)
+
+
+def records(folder: Path = HERE / "results") -> str:
+    """Say what the records of contest and ablation hold so far."""
+    from hcarec.experiments.trials.contest import names
+    from hcarec.experiments.trials.study import trial_results
+
+    report = contested(folder)
+    methods = {record["method"] for record in report.deciding}
+    if not methods:
+        return NO_RECORDS
+    *first, last = [f"*{name}*" for name in names() if name in methods]
+    listed = f"{', '.join(first)} and {last}" if first else last
+    ablated = any(record["method"] not in names() for record in trial_results(folder).read().values())
+    nothing = "" if ablated else " No results of the ablation are published yet."
+    return f"The records so far hold {listed} on {len(report.logs)} logs; seeds: {report.seeds()}.{nothing}"
+
+
+def departures(folder: Path = HERE / "results", **settings: Any) -> str:
+    """Say what each departure from the paper's network adds, from the ablation's records under some settings."""
+    from hcarec.experiments.trials.ablation import INGREDIENTS
+    from hcarec.experiments.trials.ablation_report import AblationReport
+    from hcarec.experiments.trials.settings import TrialSettings
+    from hcarec.experiments.trials.study import TrialStudy, noted_data, trial_results
+
+    results = trial_results(folder)
+    report = AblationReport(TrialStudy("ablation", noted_data(results), results, TrialSettings(**settings)))
+    tests = {log: of_log for log, of_log in report.tests.items() if of_log}
+    if not tests:
+        return "The ablation has not been run on this version yet."
+    rows = []
+    for ingredient in INGREDIENTS:
+        without = ", ".join(f"`{name}`" for name in ingredient.without)
+        rows.append((ingredient.name, without, *(_added(of_log.get(ingredient.name)) for of_log in tests.values())))
+    head = ("taken out", "settings", *(f"{log}, {report.rule[log]}" for log in tests))
+    said = "What NDCG@10 loses without it, with its 95% interval over users; *not shown*: no test could show a difference; -: a log's settings lack it."
+    return f"{table(head, rows, 2)}\n\n{said}"
+
+
+def _added(test: dict[str, Any] | None) -> str:
+    if test is None:
+        return "-"
+    shown = "" if test["verdict"] in ("higher", "lower") else ", not shown"
+    return f"{test['difference']:+.4f} ({test['low']:+.4f} to {test['high']:+.4f}){shown}"
 
 
 def contested(folder: Path) -> Any:
@@ -178,6 +232,12 @@ def contest_means(report: Any) -> dict[str, dict[str, float]]:
         means.setdefault(log, {})[method] = mean(values)
     networks = {method.name for method in METHODS if method.modern}
     return {log: found for log, found in means.items() if networks & found.keys()}
+
+
+def _seeds(report: Any) -> str:
+    """Say over how many seeds the figures of methods that have any are means."""
+    each = report.seeds()
+    return "one seed" if each == "1 each" else f"mean over seeds, {each}"
 
 
 def _tested(report: Any) -> str:
@@ -342,7 +402,7 @@ def settings() -> str:
     shared = {row[1:] for row in _settings("", TrainerSettings)}
     for name, kind in TRAINERS.items():
         rows += [row for row in _settings(f"`{name}`", kind) if row[1:] not in shared]
-    return table(("of", "setting", "default", "what it is"), rows + _settings("a run", RunSettings), 4)
+    return table(("of", "setting", "default (`--preset paper`)", "what it is"), rows + _settings("a run", RunSettings), 4)
 
 
 def _settings(of: str, kind: type) -> list[tuple[str, str, str, str]]:
@@ -384,10 +444,14 @@ def recipe() -> str:
             rows.append((f"`{name}`", *values))
     listed = table(("hca-gru at the size of a GPU", *KINDS), rows)
     rare, large, sampled = rule.RARE_ITEMS["d"], rule.SHORT_LARGE, rule.SAMPLED
+    usual, once, once_rare = rule.ALWAYS, rule.ONCE, rule.ONCE_RARE
+    smaller = " or ".join(str(d) for d in reversed(sizing.SIZES) if d < rule.LEAST_D)
     bounds = f"""- *Repeats*: at least {rule.FEW_REPEATS:.0%} of the events are of an item that the user had before.
 - *Short*: below {rule.SHORT} events a user on average. *Long*: from {rule.LONG} on; in between `length` is {rule.LENGTH}.
-- *Rare items*: below {rule.RARE} events an item. There d is {rare}, and where nothing repeats dropout and weight decay
-  go by that as well: the columns of short histories are of rare items.
+- *Rare items*: below {rule.RARE} events an item. There d is {rare}, and where nothing repeats dropout of inputs and outputs
+  {once_rare["input_dropout"]:g} and weight decay {once_rare["weight_decay"]:g}. The two columns of short histories assume rare items, the others do not:
+  with {rule.RARE} events an item or more, short histories have d {usual["d"]}, and where nothing repeats
+  dropout {once["input_dropout"]:g} and weight decay {usual["weight_decay"]:g}.
 - *Large*: from {rule.LARGE:,} events on. There batches of short histories hold {large["batch_size"]:,} samples,
   at a learning rate of {large["learning_rate"]:g}.
 - *Small*: batches are halved while an epoch has fewer than {rule.STEPS} steps, down to {rule.SMALLEST_BATCH} samples."""
@@ -398,6 +462,7 @@ def recipe() -> str:
   and the run into {sizing.MEMORY_SHARE:.0%} of the memory. At most {rule.MOST_BLOCKS} blocks.
 - Where that would be a d below {rule.LEAST_D}: sampled softmax against {sampled["negatives"]:,} items, with dropout
   {sampled["input_dropout"]:g} of inputs and outputs, and the largest d that leaves time for {sizing.NEEDED_SAMPLED} epochs, every second one evaluated.
+  A catalog of fewer than {2 * sampled["negatives"]:,} items, twice as many, is scored whole all the same, with d {smaller}.
 - Epochs without validation data: {fixed}; with repeats {rule.FIXED_EPOCHS_REPEATS}, with sampled softmax {rule.FIXED_EPOCHS_SAMPLED}."""
     return f"{bounds}\n\n{listed}\n\nThe same on all logs: {', '.join(same)}.\n\n{numbers}"
 
@@ -412,6 +477,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "results": results,
     "contest": contest,
     "choosing": choosing,
+    "records": records,
+    "departures": departures,
     "widths": widths,
     "lags": lags,
     "mistakes": mistakes,

@@ -1,6 +1,7 @@
 """The preset `modern`: settings that follow from what `inspect` measures of a log, and the machine.
 
-One recipe for all logs. Its tables are below, each number once; docs/training.md has the reasons.
+One recipe for all logs. Its tables are below, each number once; docs/results/exploration.md
+has the reasons.
 Nothing here depends on a clock: the same log and machine give the same settings.
 """
 

@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from conftest import maker
 from experiments.trials.trial_cases import (
     ONCE,
     REPEATS,
@@ -85,6 +86,11 @@ def test_the_ablation_reports_what_each_ingredient_adds(
     test = paired_test(results, whole, lacking, "U")
     row = next(line for line in text.splitlines() if line.startswith("| averaged weights "))
     assert test is not None and f"{test['difference']:+.4f}" in row
+    page = maker("make_parts").departures(tmp_path, **TINY)
+    row = next(
+        line for line in page.splitlines() if line.startswith("| averaged weights | `ema` |")
+    )
+    assert f"{test['difference']:+.4f} ({test['low']:+.4f} to " in row
 
 
 def test_logs_that_only_the_contest_has_seen_are_not_in_the_ablation(
