@@ -61,8 +61,8 @@ class ContestReport:
         lead = (
             f"{methods} methods on {len(self.logs)} logs: leave-one-out, users with at"
             " least three events and nothing else filtered here, every item ranked, predictions"
-            f" from the whole history, the epoch chosen on validation. F: {RULES[F]}; U: {RULES[U]}. F"
-            f" decides on logs with less than {FEW_REPEATS:.0%} repeats, U elsewhere. Figures are"
+            " from the whole history, the epoch chosen on validation."
+            f" F: {RULES[F]}; U: {RULES[U]}. F decides on logs with less than {FEW_REPEATS:.0%} repeats, U elsewhere. Figures are"
             f" fractions, mean ± standard deviation over seeds, {self.seeds()}; the best is bold."
         )
         sections = [
