@@ -61,9 +61,10 @@ class ContestReport:
         lead = (
             f"{methods} methods on {len(self.logs)} logs: leave-one-out, users with at"
             " least three events and nothing else filtered here, every item ranked, predictions"
-            " from the whole history, the epoch chosen on validation."
-            f" F: {RULES[F]}; U: {RULES[U]}. F decides on logs with less than {FEW_REPEATS:.0%} repeats, U elsewhere. Figures are"
-            f" fractions, mean ± standard deviation over seeds, {self.seeds()}; the best is bold."
+            f" from the whole history, the epoch chosen on validation. F: {RULES[F]};"
+            f" U: {RULES[U]}. F decides on logs with less than {FEW_REPEATS:.0%} repeats,"
+            " U elsewhere. Figures are fractions, mean ± standard deviation over seeds,"
+            f" {self.seeds()}; the best is bold."
         )
         sections = [
             self._main(), self._tested(), self._default(), self._validation_events(),
