@@ -85,7 +85,8 @@ def evaluate(model: Model, data: Sequences, *, hide_seen: bool | None = None, th
     hide = rules["seen"] == "hidden" if hide_seen is None else hide_seen
     ks = tuple(rules.get("metrics", {}).get("k", KS))
     metrics, users, chosen = evaluate_part(model, parts.history, parts.test, parts.evaluated, hide_seen=hide, exact=True, threads=threads, ks=ks)
-    about = {"config": model.config.as_dict(), "seed": model.about.get("seed"), "selection": model.about.get("selection")}
+    about = {"config": model.config.as_dict(), **{name: model.about.get(name) for name in ("seed", "selection")}}
+    about["fine_tuning"] = model.about.get("training", {}).get("fine_tuning")
     return Result(model.config.title, metrics, users, data.user_ids.take(chosen), {**rules, "seen": "hidden" if hide else "kept"}, about)
 
 

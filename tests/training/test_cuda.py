@@ -135,9 +135,6 @@ class ReferenceNetwork(Module):
     def run(self, items: Tensor, lengths: list[int], X: Tensor) -> Tensor:
         theta: dict[str, Tensor] = {**self.named(), "X": X}
         rows = []
-        torch.randint(
-            2**62, ()
-        )  # as the network draws a seed of dropout, before negatives are drawn
         for row, n in zip(items, lengths, strict=True):
             outputs = reference.network_outputs(theta, self.network, row[:n])
             scores = reference.score_all(theta, self.network, row[:n], outputs)

@@ -16,6 +16,7 @@ import pytest
 from hcarec import Sequences, evaluate, load, prepare, synthetic
 from hcarec.data.split import split
 from hcarec.errors import ConfigError, DeviceError, ModelError
+from hcarec.evaluation import evaluate_part
 from hcarec.settings import RunSettings
 from hcarec.training import Callback, checkpoint, fine_tuning, train
 from hcarec.training.fine_tuning import go_on
@@ -100,7 +101,9 @@ def test_the_chosen_epoch_is_as_without_it(data: Sequences, tmp_path: Path) -> N
     assert without == {name: value for name, value in metrics.items() if name != "auc_exact"}
     assert any(model.theta[x].tobytes() != plain.theta[x].tobytes() for x in plain.theta)
     stored = load(tmp_path / "m")
-    assert evaluate(stored, data).metrics == model.about["metrics"]
+    result = evaluate(stored, data)
+    assert result.metrics == model.about["metrics"]
+    assert result.about["fine_tuning"] == model.about["training"]["fine_tuning"]
     history = split(data, "leave-one-out", validation=True).history
     assert model.item_events.tolist() == np.bincount(history.items, minlength=70).tolist()
     assert stored.item_events.tolist() == model.item_events.tolist()
@@ -231,6 +234,45 @@ def test_interrupted_in_the_last_evaluation_it_does_not_begin(
     assert train(data, callback=Interrupting(), **QUICK).about["finished"]  # only the test is left
 
 
+class StoppingAtTheEnd(Listener):
+    """Ends the run from its last epoch on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.done, self.begun = False, list[str]()
+
+    def epoch(self, record: dict[str, Any], best: bool) -> None:
+        self.done = record["epoch"] == TUNED["epochs"]
+
+    @contextmanager
+    def busy(self, what: str) -> Iterator[None]:
+        self.begun.append(what)
+        yield
+
+    def stops(self) -> bool:
+        return self.done
+
+
+def test_ended_in_the_last_epoch_it_does_not_begin(data: Sequences, tmp_path: Path) -> None:
+    whole, ending = train(data, **TUNED), StoppingAtTheEnd()
+    ended = train(data, tmp_path / "m", callback=ending, **TUNED)
+    assert not ended.about["finished"] and "learning the validation events" not in ending.begun
+    resumed = train(data, tmp_path / "m", resume=True, **TUNED)
+    assert resumed.about["finished"] and resumed.about["metrics"] == whole.about["metrics"]
+
+
+def test_what_is_reported_without_it_counts_no_validation_events(data: Sequences) -> None:
+    tuned = train(data, **TUNED | {"counting": True})
+    plain = train(data, **QUICK | {"counting": True})
+    parts = split(data, "leave-one-out", validation=True)
+    before = parts.train.items, parts.train.offsets
+    plain.complete(before, before)
+    metrics, _, _ = evaluate_part(plain, parts.history, parts.test, parts.evaluated)
+    without = tuned.about["training"]["fine_tuning"]["without"]
+    assert without == pytest.approx({name: metrics[name] for name in without}, abs=0, rel=0)
+    assert plain.about["metrics"]["ndcg@10"] != without["ndcg@10"]  # its table counts them
+
+
 class StoppingLate(Stopping):
     """Ends the run when there is nothing left to learn."""
 
@@ -300,7 +342,7 @@ def test_where_memory_runs_out_the_chosen_epoch_is_kept(
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
-def test_a_falling_rate_leaves_nothing_to_go_on_with(data: Sequences) -> None:
+def test_a_falling_rate_leaves_nothing_to_go_on_with(data: Sequences, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="fine_tuning is 2 with the schedule linear"):
         train(data, **TUNED | {"schedule": "linear"})
     settings = {"preset": "modern", "d": 8, "epochs": 2, "compare": False}
@@ -309,6 +351,12 @@ def test_a_falling_rate_leaves_nothing_to_go_on_with(data: Sequences) -> None:
         for schedule in ("constant", "cosine")
     ]
     assert chosen == [2, 0]
+    train(data, tmp_path / "m", model="gru", **settings)
+    falling = {"model": "gru", **settings, "schedule": "linear"}
+    whole = train(data, split="none", epochs_from=tmp_path / "m", **falling)
+    assert whole.config.as_dict()["fine_tuning"] == 0
+    with pytest.raises(ConfigError, match="--resume cannot go on"):  # and is not damaged
+        train(data, tmp_path / "m", resume=True, **falling)
 
 
 def test_a_run_from_before_fine_tuning_goes_on(data: Sequences, tmp_path: Path) -> None:

@@ -241,6 +241,9 @@ def test_a_catalog_that_is_too_large_for_a_cpu_is_sampled(
     assert "sampled softmax" in says.lines[0]
     given = decided("hca-gru", data, TWO_CORES, loss="cross-entropy")[0].config.as_dict()
     assert (given["negatives"], given["evaluate_every"], given["d"]) == (2048, 1, 32)
+    few, many = (decided("hca-gru", data, TWO_CORES, negatives=n)[0] for n in (5, 30))
+    assert (few.config.training.loss, few.config.training.negatives) == ("sampled-softmax", 5)
+    assert many.config.training.loss == "auto"  # hardly fewer than the catalog has
 
 
 def test_a_catalog_that_is_always_sampled_is_planned_as_such(

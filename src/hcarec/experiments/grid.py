@@ -11,6 +11,7 @@ import queue
 import signal
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -105,7 +106,7 @@ def _go(runs: Sequence[Run], results: Results, workers: int | None, told: Callab
         waiting: dict[Future[bool], Run] = {pool.submit(_one, run, results): run for run in todo}
         before = signal.getsignal(signal.SIGINT)
         try:
-            _follow(waiting, messages, standing, told)
+            _follow(waiting, results, messages, standing, told)
         except KeyboardInterrupt:
             standing.stopped = True
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # the runs have heard it too, and are writing their checkpoints
@@ -123,7 +124,7 @@ def _go(runs: Sequence[Run], results: Results, workers: int | None, told: Callab
     return standing
 
 
-def _follow(waiting: dict[Future[bool], Run], messages: Any, standing: Standing, told: Callable[[Standing], None]) -> None:
+def _follow(waiting: dict[Future[bool], Run], results: Results, messages: Any, standing: Standing, told: Callable[[Standing], None]) -> None:
     while waiting:
         for future in wait(waiting, timeout=0.3, return_when=FIRST_COMPLETED).done:
             run = waiting.pop(future)
@@ -133,8 +134,10 @@ def _follow(waiting: dict[Future[bool], Run], messages: Any, standing: Standing,
                     standing.done.add(run.key)
                 else:
                     raise KeyboardInterrupt
-            except HcarecError as error:
-                standing.failed[run.key] = f"{run}: {error}"
+            except BrokenProcessPool:
+                raise
+            except Exception as error:  # whatever it is, it ends no other run
+                standing.failed[run.key] = _failure(run, results, error)
         try:
             while True:
                 key, share = messages.get_nowait()
@@ -157,10 +160,19 @@ def _here(todo: Sequence[Run], results: Results, standing: Standing, told: Calla
                 standing.stopped = True
                 return
             standing.done.add(run.key)
-        except HcarecError as error:
-            standing.failed[run.key] = f"{run}: {error}"
+        except Exception as error:  # whatever it is, it ends no other run
+            standing.failed[run.key] = _failure(run, results, error)
         standing.under_way = {}
         told(standing)
+
+
+def _failure(run: Run, results: Results, error: Exception) -> str:
+    """Say in a line why a run failed; the traceback of an error of our own making is kept in a file."""
+    if isinstance(error, HcarecError):
+        return f"{run}: {error}"
+    path = results.work / f"failed-{run.key}.txt"
+    path.write_text("".join(traceback.format_exception(error)))
+    return f"{run}: {type(error).__name__}: {error}; '{path}' says where"
 
 
 class _Reporter(Callback):

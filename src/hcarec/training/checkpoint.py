@@ -76,8 +76,11 @@ def write(model_folder: Path, state: Checkpoint) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if not state.chosen_files:
         state.chosen_files = _write_chosen(folder, state)
-    files = {"state": _write_tensors(folder, f"state-{state.epoch}", state.trainer.tensors)}
-    files |= state.chosen_files
+    files = dict(state.chosen_files)
+    if state.trainer is state.chosen_trainer:
+        files["state"] = files["chosen"]
+    else:
+        files["state"] = _write_tensors(folder, f"state-{state.epoch}", state.trainer.tensors)
     chosen = {} if state.chosen_trainer is None else {"chosen_trainer": state.chosen_trainer.values}
     content = {
         "version": VERSION,

@@ -44,6 +44,7 @@ def fine_tune(task: Task, state: Checkpoint) -> int | None:
     assert state.chosen is not None and state.chosen_trainer is not None
     assert model.config.training is not None
     before, first = model.theta, state.chosen + 1
+    state.trainer = None  # written, and not gone on from any more
     learned: int | None = None
 
     def report(now: Progress) -> bool:

@@ -54,6 +54,8 @@ def finish(
         model.theta = state.best_theta
         model.parameters_changed()
     begun_only = state.chosen is None and not finished
+    if not finished and task.out is not None and not task.keep_model:
+        begun_only = True  # its checkpoint is all that is kept
     counting = None
     if not begun_only and has_counting(model):
         with clock.part("fusing_seconds"):

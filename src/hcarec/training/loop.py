@@ -134,8 +134,9 @@ class Loop:
                 rankers.warm(task.run.device)
         with stop_flag() as stop:
             reached = self._epochs(trainer, state, stop)
-        # Ctrl-C in the last epoch: only the test is left, or much more.
-        return reached and not (stop.is_set() and fine_tuning.applies(task))
+        # Stopped in the last epoch: only the test is left, or much more.
+        stopped = stop.is_set() or task.callback.stops()
+        return reached and not (stopped and fine_tuning.applies(task))
 
     def _epochs(self, trainer: Trainer, state: Checkpoint, stop: threading.Event) -> bool:
         """Train epoch by epoch; return whether the end was reached."""
@@ -251,12 +252,11 @@ class Loop:
         task = self.task
         if task.out is None:
             return
+        at = trainer.progress
+        chosen_now = state.chosen_trainer is not None and at.complete and at.epoch == state.chosen
+        state.trainer = state.chosen_trainer if chosen_now else trainer.state()
         now = time.perf_counter()
-        state.trainer, state.seconds, self.began = (
-            trainer.state(),
-            state.seconds + now - self.began,
-            now,
-        )
+        state.seconds, self.began = state.seconds + now - self.began, now
         try:
             checkpoint.write(task.out, state)
         except OSError as error:

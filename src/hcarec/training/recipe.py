@@ -193,9 +193,8 @@ def decide(model: Model, run: Run, machine: Machine) -> Decision:
     """Decide the settings of a model that the preset leaves open."""
     config, log = model.config, Log.of(vars(statistics(run.data)))
     batches = None if "batches" in config.open else config.as_dict()["batches"]
-    settings, elsewhere = settings_for(model.name, log, batches), None
-    if "schedule" not in config.open and config.as_dict()["schedule"] != "constant":
-        settings["fine_tuning"] = 0  # a rate that has fallen to zero learns nothing more
+    settings = _fine_tuned_if_possible(settings_for(model.name, log, batches), config)
+    elsewhere = None
     length = config.decide(settings).as_dict()["length"]
     settings["copy_window"] = min(settings["copy_window"], length)  # where a length was given
     unjudged = not run.judged and "epochs" in config.open
@@ -223,6 +222,12 @@ def decide(model: Model, run: Run, machine: Machine) -> Decision:
     return Decision((line, *lines), elsewhere)
 
 
+def _fine_tuned_if_possible(settings: dict[str, Any], config: Config) -> dict[str, Any]:
+    """Leave out fine-tuning where a schedule that was given ends at a rate of zero."""
+    falls = "schedule" not in config.open and config.as_dict()["schedule"] != "constant"
+    return settings | {"fine_tuning": 0} if falls else settings
+
+
 def _sizes(log: Log, config: Config, n_items: int) -> list[dict[str, Any]]:
     """Return the sizes that a CPU may take, in the order in which they are preferred.
 
@@ -234,7 +239,10 @@ def _sizes(log: Log, config: Config, n_items: int) -> list[dict[str, Any]]:
         kinds = [config.as_dict()["batches"]]
     largest_first = sorted(sizing.SIZES, reverse=True)
     whole = [{"d": d} | _batches(log, kind) for d in largest_first for kind in kinds]
-    if "loss" not in config.open or n_items < 2 * SAMPLED["negatives"]:
+    negatives = SAMPLED["negatives"]
+    if "negatives" not in config.open:
+        negatives = config.as_dict()["negatives"]
+    if "loss" not in config.open or n_items < 2 * negatives:
         return whole
     cheapest = _batches(log, kinds[-1]) | SAMPLED
     large_enough = [size for size in whole if size["d"] >= LEAST_D]
@@ -290,7 +298,8 @@ def take_evaluated(model: Model, folder: Path) -> str:
             f"'{folder}' holds {theirs[0]} of the preset {theirs[1] or 'paper'}, this run is"
             f" {ours[0]} of the preset {ours[1]}: --epochs-from takes a model like this one"
         )
-    model.config = model.config.decide(stored | {"precision": "auto"})
+    choices = _fine_tuned_if_possible(stored, model.config)
+    model.config = model.config.decide(choices | {"precision": "auto"})
     return f"{MODERN}, as '{folder}' has it: {_parts(model.config)}; {_size(model.config)}"
 
 
@@ -303,7 +312,7 @@ def take_begun(model: Model, folder: Path) -> str | None:
     if stored is None or stored.get("preset") != MODERN or stored.get("model") != model.name:
         return None
     try:
-        model.config = model.config.decide(stored)
+        model.config = model.config.decide(_fine_tuned_if_possible(stored, model.config))
     except (HcarecError, TypeError) as error:
         raise checkpoint.damaged(folder, error) from None
     return f"{MODERN}, as the run began: {_parts(model.config)}; {_size(model.config)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,27 @@ def test_the_report_has_every_part_and_is_made_from_the_records_alone(
     write_trials(study("contest", logs, tmp_path))
     assert (tmp_path / "contest.md").read_text() == text
     assert (tmp_path / "contest.html").read_bytes() == (out / "contest.html").read_bytes()
+
+
+def test_tests_that_lack_ranks_are_named(done: Done, tmp_path: Path) -> None:
+    copy_records(done, tmp_path)
+    shutil.rmtree(tmp_path / "contest" / "tests")
+    results = trial_results(tmp_path)
+    report = ContestReport(results, noted_statistics(results), list(results.read().values()))
+    assert report.words() == [
+        f"Not tested: HCA-GRU against {other} on back, once, because the ranks of runs are not in"
+        " `users`."
+        for other in contest.AGAINST
+    ]
+
+
+def test_what_was_not_trained_under_the_other_rule_is_not_told(done: Done) -> None:
+    results = trial_results(done[0])
+    records = [r for r in results.read().values() if r["method"] in ("POP", "Markov")]
+    report = ContestReport(results, noted_statistics(results), records)
+    (table, _) = report._other_rule().blocks
+    assert isinstance(table, Table)
+    assert table.note == "The same models as above, evaluated under the other rule."
 
 
 def test_the_readme_shows_what_the_report_shows(done: Done) -> None:

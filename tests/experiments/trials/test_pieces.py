@@ -6,12 +6,14 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from experiments.trials.trial_cases import Done, study, timeless
+from hcarec.errors import HcarecError
 from hcarec.experiments.trials.study import trial_results
-from hcarec.experiments.trials.trial import ranks_file
+from hcarec.experiments.trials.trial import Trial, ranks_file
 from hcarec.training import Callback
 
 
@@ -51,6 +53,44 @@ def test_time_that_is_up_ends_a_grid_and_the_next_call_goes_on(
     first.minutes = 100
     standing = first.run()
     assert not standing.stopped and len(standing.done) == 2
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_run_that_fails_in_an_unforeseen_way_ends_no_other(
+    workers: int, logs: dict[str, Path], tmp_path: Path
+) -> None:
+    mine = study("contest", logs, tmp_path, methods=("POP",))
+    mine.workers = workers
+    broken = next(trial for trial in mine.trials if trial.data.name == "back")
+    ranks_file(mine.results, broken.key).mkdir(parents=True)  # nothing can be written there
+    with pytest.raises(HcarecError, match=r"^back POP seed 0 .*other runs are finished and kept$"):
+        mine.run()
+    assert [record["data"]["name"] for record in mine.results.read().values()] == ["once"]
+
+
+def test_the_traceback_of_an_unforeseen_failure_is_kept(
+    logs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise ZeroDivisionError("unforeseen")
+
+    mine = study("contest", logs, tmp_path, methods=("POP",))
+    monkeypatch.setattr(Trial, "_record", fail)
+    with pytest.raises(HcarecError, match=r"ZeroDivisionError: unforeseen; '.*' .* \(and 1 more"):
+        mine.run()
+    assert len(kept := list(mine.results.work.glob("failed-*.txt"))) == 2
+    assert "in fail" in kept[0].read_text()
+
+
+def test_a_trial_that_is_ended_is_not_judged(
+    logs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = study("contest", logs, tmp_path, epochs=2)
+    mine.results.make()
+    trial = next(trial for trial in mine.trials if trial.method == "HCA-GRU")
+    monkeypatch.setattr("hcarec.training.finishing.evaluate_part", None)
+    monkeypatch.setattr("hcarec.training.fusing.fuse", None)
+    assert trial.perform(mine.results, Once()) is None
 
 
 def test_estimates_come_from_earlier_trials_where_there_are_any(

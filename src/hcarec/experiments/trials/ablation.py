@@ -36,7 +36,7 @@ INGREDIENTS = (
     Ingredient("counting term", {"counting": None}),
     Ingredient("prefixes or positions as samples", {"batches": "sequences"}),
     Ingredient("residual fusion", {"fusion": "paper"}),
-    Ingredient("masked padding, zero start", {"padding": "zero", "initial": "paper"}),
+    Ingredient("masked padding, scaled start", {"padding": "zero", "initial": "paper"}),
 )
 
 

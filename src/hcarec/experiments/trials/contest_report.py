@@ -53,6 +53,7 @@ class ContestReport:
         self.rule = {name: deciding_rule(log) for name, log in self.logs.items()}
         self.headings = {name: f"{name}, {rule}" for name, rule in self.rule.items()}
         self.deciding = [r for r in self.records if r["rule"] == self.rule[_log(r)]]
+        self.untested: dict[str, list[str]] = {other: [] for other in contest.AGAINST}
         self.tests = {other: self._tests(other) for other in contest.AGAINST}
 
     def document(self) -> Document:
@@ -257,11 +258,12 @@ class ContestReport:
         ]
         rows = [*self.deciding, *second]
         names = [*contest.names(), *(name + UNDER_U for name in contest.BOTH_WAYS)]
-        note = (
-            "The same models as above, evaluated under the other rule; where F decides, the"
-            f" {' and '.join(contest.BOTH_WAYS)} of mini-batches were also trained and selected"
-            " under U."
-        )
+        note = "The same models as above, evaluated under the other rule"
+        if second:
+            both = {record["method"].removesuffix(UNDER_U) for record in second}
+            named = " and ".join(name for name in contest.BOTH_WAYS if name in both)
+            note += f"; where F decides, {named} of mini-batches also trained and selected under U"
+        note += "."
         blocks: list[Block] = []
         for metric, title in ((NDCG, f"NDCG@{K}"), (RECALL, f"Recall@{K}")):
             values = tables.values_of(rows, metric, lambda r: _other(self.rule[_log(r)]))
@@ -303,13 +305,18 @@ class ContestReport:
     # -- tests -----------------------------------------------------------------------------------
 
     def _tests(self, other: str) -> dict[str, Record]:
-        """Test the main method against another on every log, corrected over the logs."""
+        """Test the main method against another on every log, corrected over the logs.
+
+        Logs on which both have run, but whose ranks are not there, are noted.
+        """
         tests = {}
         for log in self.logs:
             mine, theirs = (self.of(log, method) for method in (contest.MAIN, other))
             test = paired_test(self.results, mine, theirs, self.rule[log])
             if test is not None:
                 tests[log] = test
+            elif mine and theirs:
+                self.untested[other].append(log)
         return correct(tests) if tests else {}
 
     def of(self, log: str, method: str) -> list[Record]:
@@ -335,6 +342,12 @@ class ContestReport:
                 text += f", and no difference is shown on {len(by['none shown'])}"
                 text += _listed(by["none shown"])
             said.append(f"{text}.")
+        for other, logs in self.untested.items():
+            if logs:
+                said.append(
+                    f"Not tested: {contest.MAIN} against {other} on {', '.join(logs)}, because the"
+                    f" ranks of runs are not in `{self.results.users.name}`."
+                )
         return said
 
 

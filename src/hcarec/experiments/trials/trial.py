@@ -144,9 +144,11 @@ class Trial:
         began = time.perf_counter()
         data, work = self.data.open(), results.running / self.key
         config, tried = self._choose(data)
+        chosen = time.perf_counter()
         model = self._train(data, config, work, callback)
         if not model.about["finished"]:
             return None
+        trained = time.perf_counter()
         parts = resplit(data, model.about["protocol"]["split"])
         figures, ranks = self._evaluate(model, parts)
         record = self._record(model, figures, checkpoint.read_log(work))
@@ -160,7 +162,9 @@ class Trial:
             record["last_events"] = length
             record["figures_from_last"], _ = self._evaluate(model, parts, length)
         record["planned_seconds"] = round(self.planned_seconds, 1)
-        record["seconds_here"] = round(time.perf_counter() - began, 1)
+        # Training counts what earlier attempts took of it.
+        around = chosen - began + time.perf_counter() - trained
+        record["seconds_here"] = round(around + record["run_seconds"], 1)
         write_ranks(results, self.key, ranks)
         results.write(self.data.name, record)
         shutil.rmtree(work, ignore_errors=True)
