@@ -58,6 +58,11 @@ def run_trials(
     standing = _run(study) if not merged else None
     if merged and not study.records():
         raise ConfigError(f"none of the records that were joined is of the {name}, so that there is nothing to report: merge folders that hold some")
+    if merged and (unclaimed := study.unclaimed()):
+        console(stderr=True).print(
+            f"{unclaimed} record{'s are' if unclaimed != 1 else ' is'} of other settings than these, and not in the report:"
+            " give --epochs, --runs, --set and --seed as their runs had them"
+        )
     written = write_trials(study)
     if json is not None:
         emit_json(json, tidy(study.records()))

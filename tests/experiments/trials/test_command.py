@@ -41,9 +41,19 @@ def test_the_command_runs_pieces_and_merges_them(logs: dict[str, Path], tmp_path
     merged = ("--merge", tmp_path / "POP", "--merge", tmp_path / "Markov", "-o", tmp_path / "all")
     code, out, error = experiment("contest", *merged, "--json", "-", "--runs", 1)
     assert code == 0, error
-    assert "2 new records" in error
+    assert "2 new records" in error and "of other settings" not in error
     assert {row["method"] for row in json.loads(out)} == {"POP", "Markov"}
     assert "| Markov " in (tmp_path / "all" / "contest.md").read_text()
+
+
+def test_a_merge_names_records_that_it_does_not_report(done: Done, tmp_path: Path) -> None:
+    copy_records(done, tmp_path / "in")
+    given = ("--merge", tmp_path / "in", "-o", tmp_path / "out")
+    code, _, error = experiment("contest", *given)
+    assert code == 0 and "30 records are of other settings than these" in " ".join(error.split())
+    options = ("--epochs", 1, "--runs", 2, "--set", "d=8")
+    code, _, error = experiment("contest", *given, *options)
+    assert code == 0 and "of other settings" not in error
 
 
 @pytest.mark.parametrize(

@@ -101,9 +101,9 @@ class ContestReport:
     def _main(self) -> Section:
         names = contest.names()
         note = (
-            "GRU and HCA-GRU with “paper” have the paper's trainer (at most"
-            f" {contest.PAPER_EPOCHS} epochs, BPR as well); those without, and SASRec, are trained"
-            " by mini-batches and learn the validation events in the end, as what counts does."
+            "GRU and HCA-GRU with “paper”, and BPR, have the paper's trainer (at most"
+            f" {contest.PAPER_EPOCHS} epochs); all other networks are trained by mini-batches and"
+            " learn the validation events in the end, as what counts does."
         )
         drawing = Figure(
             "NDCG@10 by log and method",

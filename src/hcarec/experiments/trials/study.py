@@ -117,6 +117,12 @@ class TrialStudy:
         """Return what is finished of all trials, in their order."""
         return finished(self.all_trials, self.results)
 
+    def unclaimed(self) -> int:
+        """Return how many records there are of no trial that has these settings."""
+        studies = [replace(self, name=name) for name in NAMES]
+        claimed = {trial.key for study in studies for trial in study.all_trials}
+        return len(self.results.read().keys() - claimed)
+
 
 def finished(trials: Sequence[Trial], results: Results) -> list[dict[str, Any]]:
     """Return the records of those trials that are finished, under the names that they have now."""
