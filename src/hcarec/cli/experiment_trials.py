@@ -61,7 +61,7 @@ def run_trials(
     if merged and (unclaimed := study.unclaimed()):
         console(stderr=True).print(
             f"{unclaimed} record{'s are' if unclaimed != 1 else ' is'} of other settings than these, and not in the report:"
-            " give --epochs, --runs, --set and --seed as their runs had them"
+            " give --epochs, --runs, --set and --first-seed as their runs had them"
         )
     written = write_trials(study)
     if json is not None:
