@@ -54,10 +54,8 @@ def finish(
         model.theta = state.best_theta
         model.parameters_changed()
     begun_only = state.chosen is None and not finished
-    if not finished and task.out is not None and not task.keep_model:
-        begun_only = True  # its checkpoint is all that is kept
     counting = None
-    if not begun_only and has_counting(model):
+    if not begun_only and has_counting(model) and _is_shown(task, finished):
         with clock.part("fusing_seconds"):
             counting = _fuse(task)
     tuned, failure = None, None
@@ -71,7 +69,7 @@ def finish(
     train, history = task.train_part, parts.history
     model.complete((train.items, train.offsets), (history.items, history.offsets))
     metrics, compared = {}, None
-    if parts.evaluated.any() and not begun_only:
+    if parts.evaluated.any() and not begun_only and _is_shown(task, finished):
         with clock.part("test"):
             metrics = _test(task)
         if tuned is not None and tuned["epochs"]:
@@ -79,26 +77,9 @@ def finish(
         if finished and planned is not None:
             with clock.part("yardstick_seconds"):
                 compared = _yardsticks(task, planned)
-    model.about = {
-        "data": {
-            "fingerprint": task.data.fingerprint,
-            "path": task.data.about.get("path"),
-            "name": task.data.about.get("source", {}).get("name"),
-        },
-        "protocol": task.protocol,
-        "protocol_fingerprint": protocols.fingerprint(task.protocol),
-        "selection": _selection(task, state),
-        "metrics": metrics,
-        "seed": task.run.seed,
-        "finished": finished,
-        "training": _training(task, state, clock),
-    }
-    if counting is not None:
-        model.about["training"]["counting"] = counting
-    if tuned is not None:
-        model.about["training"]["fine_tuning"] = tuned
-    if compared is not None:
-        model.about["yardsticks"] = compared
+    training = _training(task, state, clock) | _present(counting=counting, fine_tuning=tuned)
+    model.about = _about(task, state) | {"metrics": metrics, "finished": finished}
+    model.about |= {"training": training, **_present(yardsticks=compared)}
     # A finished model gives way to a finished one alone; what is begun is in the checkpoint.
     replaces = finished or (not begun_only and not task.holds_finished)
     if task.out is not None and task.keep_model and replaces:
@@ -107,6 +88,11 @@ def finish(
     if failure is not None:
         raise DeviceError(f"{failure}; {what_is_kept(task, state.chosen)}") from None
     return model
+
+
+def _is_shown(task: Task, finished: bool) -> bool:
+    """Say whether a model is of use: where none is kept, only that of a finished run is."""
+    return finished or task.keep_model or task.out is None
 
 
 def what_is_kept(task: Task, epoch: int | None) -> str:
@@ -180,6 +166,26 @@ def _yardsticks(task: Task, planned: Plan) -> dict[str, Any]:
             )  # fmt: skip
     except KeyboardInterrupt:
         return yardsticks.interrupted(task.model, task.metric)
+
+
+def _about(task: Task, state: Checkpoint) -> dict[str, Any]:
+    """Return what a model is of: data, protocol, seed, the chosen epoch."""
+    return {
+        "data": {
+            "fingerprint": task.data.fingerprint,
+            "path": task.data.about.get("path"),
+            "name": task.data.about.get("source", {}).get("name"),
+        },
+        "protocol": task.protocol,
+        "protocol_fingerprint": protocols.fingerprint(task.protocol),
+        "selection": _selection(task, state),
+        "seed": task.run.seed,
+    }
+
+
+def _present(**values: Any) -> dict[str, Any]:
+    """Return the values that there are."""
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _selection(task: Task, state: Checkpoint) -> dict[str, Any]:
