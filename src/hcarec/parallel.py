@@ -25,10 +25,10 @@ class _Reporter(Callback):
         self._epochs = config.epochs
 
     def epoch(self, record: dict[str, Any], best: bool) -> None:
-        self._messages.put((self._job, record["epoch"], self._epochs))
+        self._messages.put(("epoch", self._job, record["epoch"], self._epochs))
 
     def note(self, text: str) -> None:
-        self._messages.put((self._job, text))
+        self._messages.put(("note", self._job, text))
 
 
 class Watcher(NamedTuple):
@@ -72,8 +72,8 @@ def _listen(running: list[Future[dict[str, Any]]], messages: Any, watcher: Watch
         done = wait(running, timeout=0).not_done
         try:
             while True:
-                message = messages.get(timeout=0.2 if done else 0.01)
-                (watcher.epoch if len(message) == 3 else watcher.note)(*message)
+                event, *what = messages.get(timeout=0.2 if done else 0.01)
+                getattr(watcher, event)(*what)
         except queue.Empty:
             if not done:
                 return

@@ -55,7 +55,7 @@ def finish(
         model.parameters_changed()
     begun_only = state.chosen is None and not finished
     counting = None
-    if not begun_only and has_counting(model) and _is_shown(task, finished):
+    if not begun_only and has_counting(model) and _is_of_use(task, finished):
         with clock.part("fusing_seconds"):
             counting = _fuse(task)
     tuned, failure = None, None
@@ -69,7 +69,7 @@ def finish(
     train, history = task.train_part, parts.history
     model.complete((train.items, train.offsets), (history.items, history.offsets))
     metrics, compared = {}, None
-    if parts.evaluated.any() and not begun_only and _is_shown(task, finished):
+    if parts.evaluated.any() and not begun_only and _is_of_use(task, finished):
         with clock.part("test"):
             metrics = _test(task)
         if tuned is not None and tuned["epochs"]:
@@ -90,7 +90,7 @@ def finish(
     return model
 
 
-def _is_shown(task: Task, finished: bool) -> bool:
+def _is_of_use(task: Task, finished: bool) -> bool:
     """Say whether a model is of use: where none is kept, only that of a finished run is."""
     return finished or task.keep_model or task.out is None
 

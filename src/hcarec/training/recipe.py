@@ -193,7 +193,7 @@ def decide(model: Model, run: Run, machine: Machine) -> Decision:
     """Decide the settings of a model that the preset leaves open."""
     config, log = model.config, Log.of(vars(statistics(run.data)))
     batches = None if "batches" in config.open else config.as_dict()["batches"]
-    settings = _fine_tuned_if_possible(settings_for(model.name, log, batches), config)
+    settings = _without_idle_fine_tuning(settings_for(model.name, log, batches), config)
     elsewhere = None
     length = config.decide(settings).as_dict()["length"]
     settings["copy_window"] = min(settings["copy_window"], length)  # where a length was given
@@ -222,7 +222,7 @@ def decide(model: Model, run: Run, machine: Machine) -> Decision:
     return Decision((line, *lines), elsewhere)
 
 
-def _fine_tuned_if_possible(settings: dict[str, Any], config: Config) -> dict[str, Any]:
+def _without_idle_fine_tuning(settings: dict[str, Any], config: Config) -> dict[str, Any]:
     """Leave out fine-tuning where a schedule that was given ends at a rate of zero."""
     falls = "schedule" not in config.open and config.as_dict()["schedule"] != "constant"
     return settings | {"fine_tuning": 0} if falls else settings
@@ -298,7 +298,7 @@ def take_evaluated(model: Model, folder: Path) -> str:
             f"'{folder}' holds {theirs[0]} of the preset {theirs[1] or 'paper'}, this run is"
             f" {ours[0]} of the preset {ours[1]}: --epochs-from takes a model like this one"
         )
-    choices = _fine_tuned_if_possible(stored, model.config)
+    choices = _without_idle_fine_tuning(stored, model.config)
     model.config = model.config.decide(choices | {"precision": "auto"})
     return f"{MODERN}, as '{folder}' has it: {_parts(model.config)}; {_size(model.config)}"
 
@@ -312,7 +312,7 @@ def take_begun(model: Model, folder: Path) -> str | None:
     if stored is None or stored.get("preset") != MODERN or stored.get("model") != model.name:
         return None
     try:
-        model.config = model.config.decide(_fine_tuned_if_possible(stored, model.config))
+        model.config = model.config.decide(_without_idle_fine_tuning(stored, model.config))
     except (HcarecError, TypeError) as error:
         raise checkpoint.damaged(folder, error) from None
     return f"{MODERN}, as the run began: {_parts(model.config)}; {_size(model.config)}"
